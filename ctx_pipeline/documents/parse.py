@@ -1,0 +1,88 @@
+"""Bytes to text: decoding, title, language and metadata of a document."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from ctx_pipeline.documents.markdown import Block, front_matter, markdown_blocks
+from ctx_pipeline.documents.model import Parsed
+from ctx_pipeline.errors import PermanentError
+
+VERSION = 1
+"""Raised when the same bytes would give other text, title, language or metadata."""
+
+MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
+LANGUAGE_CHARACTERS = 4000
+"""Characters of a document that the language detector sees; it is sure after some hundred."""
+
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+
+
+def parse(data: bytes, path: str) -> Parsed:
+    """Decode and describe a document; `path` (POSIX, below the source) tells the format and, without a heading, the title.
+
+    Raises PermanentError when the bytes are not text.
+    """
+    text = decode(data)
+    suffix = PurePosixPath(path).suffix.lower()
+    is_markdown = suffix in MARKDOWN_SUFFIXES
+    metadata = front_matter(text) if is_markdown else {}
+    title = str(metadata.get("title") or "").strip()
+    if not title and is_markdown:
+        title = _first_heading(text)
+    return Parsed(
+        text=text,
+        media_type="text/markdown" if is_markdown else "text/plain",
+        title=(title or _title_from_path(path))[:200],
+        language=detect_language(text),
+        metadata=metadata,
+    )
+
+
+def decode(data: bytes) -> str:
+    """Text of UTF-8 bytes, or of UTF-16 ones that begin with a byte order mark; the mark is dropped.
+
+    Raises PermanentError naming the first bad byte.
+    """
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise PermanentError(
+            f"not valid {error.encoding.removesuffix('-sig').upper()}: {error.reason} at byte {error.start}; "
+            "save the file as UTF-8 or exclude it"
+        ) from None
+    if "\0" in text:
+        raise PermanentError(f"a NUL character at offset {text.index(chr(0))}: not a text file; exclude it")
+    return text
+
+
+def detect_language(text: str) -> str:
+    """ISO 639-1 code of the text's main language, `und` for fewer than five words of letters."""
+    sample = text[:LANGUAGE_CHARACTERS]
+    if len(_LETTERS.findall(sample)) < 5:
+        return "und"
+    import py3langid
+
+    code, _ = py3langid.classify(sample)
+    return str(code)
+
+
+def _first_heading(text: str) -> str:
+    headings = [block for block in _walk(markdown_blocks(text)) if block.kind == "heading" and block.title]
+    level_one = next((block for block in headings if block.level == 1), None)
+    heading = level_one or (headings[0] if headings else None)
+    return heading.title if heading else ""
+
+
+def _walk(blocks: Any) -> list[Block]:
+    return [inner for block in blocks for inner in (block, *_walk(block.children))]
+
+
+def _title_from_path(path: str) -> str:
+    pure = PurePosixPath(path)
+    name = pure.parent.name if pure.stem.lower() in {"index", "readme"} and pure.parent.name else pure.stem
+    return re.sub(r"[\s_-]+", " ", name).strip() or pure.name

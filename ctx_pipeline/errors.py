@@ -1,0 +1,31 @@
+"""The one error taxonomy: what a failure means for the document, the run and the exit code."""
+
+from __future__ import annotations
+
+
+class CtxError(Exception):
+    """Base of every error with a message meant for a person: what is wrong, where, and what to do."""
+
+
+class SettingsError(CtxError):
+    """The settings file, an environment variable or a command line argument is wrong."""
+
+
+class LockHeldError(CtxError):
+    """Another process writes to the same storage."""
+
+
+class StorageError(CtxError):
+    """The index cannot be used as it is: another schema, a missing table, no storage."""
+
+
+class PermanentError(CtxError):
+    """One document cannot be indexed as it is; trying again needs other content or other settings."""
+
+
+class TransientError(CtxError):
+    """One document could not be indexed now; the same attempt may succeed later."""
+
+
+class FatalError(CtxError):
+    """Nothing more can be done in this run (authentication, missing model); what is done stays."""

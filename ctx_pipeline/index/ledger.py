@@ -1,0 +1,138 @@
+"""The ledger: one row per document that says what is indexed now, and what stands in the way of the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ctx_pipeline.errors import CtxError, PermanentError
+from ctx_pipeline.index.tables import LEDGER, Store
+
+BACKOFF_FIRST_S = 60
+BACKOFF_MAX_S = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a document is not indexed as it is now, and what it was met with."""
+
+    kind: Literal["permanent", "transient"]
+    reason: str
+    attempts: int
+    next_try: float
+    """Unix time (s) of the next attempt of a transient failure."""
+    size: int
+    mtime_ns: int
+    content_hash: str
+    """Empty when the bytes were never read."""
+    settings: str
+    """Hash of the settings it was met with; other settings are another chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One document. Hashes are empty until it is first indexed."""
+
+    doc_id: str
+    size: int = -1
+    mtime_ns: int = -1
+    read_at_ns: int = 0
+    content_hash: str = ""
+    parse: str = ""
+    chunk: str = ""
+    context: str = ""
+    chunks: int = 0
+    tokens: int = 0
+    context_counts: Mapping[str, int] = field(default_factory=dict)
+    """Chunks by status, and `pending:<reason>` for each reason."""
+    indexed: Mapping[str, str] = field(default_factory=dict)
+    """Version of the document's rows in each search table that holds them."""
+    failure: Failure | None = None
+    writing: str = ""
+    """The run that was changing the document; its rows may be ahead of this ledger row."""
+    run_id: str = ""
+    indexed_at: datetime | None = None
+
+    def to_row(self) -> dict[str, Any]:
+        """The row as the table stores it."""
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "context_counts": json.dumps(dict(self.context_counts)),
+            "indexed": json.dumps(dict(self.indexed)),
+            "failure": json.dumps(asdict(self.failure)) if self.failure else None,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> LedgerRow:
+        """The inverse of `to_row`."""
+        failure = row["failure"]
+        return cls(
+            **{name: row[name] for name in _PLAIN},
+            context_counts=json.loads(row["context_counts"]),
+            indexed=json.loads(row["indexed"]),
+            failure=Failure(**json.loads(failure)) if failure else None,
+        )
+
+
+_PLAIN = (
+    "doc_id", "size", "mtime_ns", "read_at_ns", "content_hash", "parse", "chunk", "context", "chunks", "tokens",
+    "writing", "run_id", "indexed_at",
+)  # fmt: skip
+
+
+class Ledger:
+    """The ledger table in memory, written through row by row."""
+
+    def __init__(self, store: Store, rows: Iterable[LedgerRow] = ()) -> None:
+        self._store = store
+        self.rows: dict[str, LedgerRow] = {row.doc_id: row for row in rows}
+
+    @classmethod
+    def read(cls, store: Store) -> Ledger:
+        """All rows; empty where no index was ever begun."""
+        if not store.exists():
+            return cls(store)
+        table = store.table(LEDGER).to_arrow()
+        return cls(store, (LedgerRow.from_row(row) for row in table.to_pylist()))
+
+    def put(self, rows: Sequence[LedgerRow]) -> None:
+        """Store rows, in one commit."""
+        self._store.upsert(LEDGER, [row.to_row() for row in rows])
+        self.rows.update((row.doc_id, row) for row in rows)
+
+    def mark(self, doc_ids: Iterable[str], run_id: str) -> None:
+        """Mark documents as being changed by a run, inserting unknown ones; owed work until the mark is cleared."""
+        self.put([replace(self.rows.get(doc_id) or LedgerRow(doc_id), writing=run_id) for doc_id in doc_ids])
+
+    def remove(self, doc_ids: Sequence[str]) -> None:
+        """Forget documents."""
+        self._store.delete(LEDGER, doc_ids)
+        for doc_id in doc_ids:
+            self.rows.pop(doc_id, None)
+
+
+def failure_of(
+    error: Exception, previous: Failure | None, *, size: int, mtime_ns: int, content_hash: str, settings: str
+) -> Failure:
+    """Classify what a document met: permanent for its content and settings, or transient with a backoff.
+
+    An error nobody foresaw is permanent for that content: trying it every minute would not help, and other content
+    or settings, or `--retry`, tries again.
+    """
+    transient = isinstance(error, CtxError) and not isinstance(error, PermanentError)
+    attempts = previous.attempts + 1 if previous and previous.kind == "transient" and transient else 1
+    delay = min(BACKOFF_FIRST_S * 2 ** (attempts - 1), BACKOFF_MAX_S)
+    reason = str(error) if isinstance(error, CtxError) else f"{type(error).__name__}: {error}"
+    return Failure(
+        kind="transient" if transient else "permanent",
+        reason=reason[:1000],
+        attempts=attempts,
+        next_try=datetime.now(UTC).timestamp() + delay if transient else 0.0,
+        size=size,
+        mtime_ns=mtime_ns,
+        content_hash=content_hash,
+        settings=settings,
+    )

@@ -1,0 +1,100 @@
+"""Indexes and upkeep: made when the first rows exist, optimized by thresholds, under the storage's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ctx_pipeline.index.tables import Store, text_column
+
+VECTOR_INDEX_ROWS = 50_000
+"""Below this a flat scan answers in about 60 ms with exact results; an index pays from here on."""
+SMALL_FRAGMENTS = 32
+"""Fragments of fewer than 100,000 rows that are worth compacting: queries slow with their number (8 -> 39 ms at 200)."""
+UNINDEXED_MIN_ROWS, UNINDEXED_SHARE = 50, 0.05
+"""Rows not yet in an index are scanned by each query."""
+OLD_VERSIONS = 64
+"""Versions of a table after which the old ones are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What was done to one table."""
+
+    table: str
+    reason: str
+    bytes_before: int
+    bytes_after: int
+
+
+def ensure_text_indexes(table: Any, languages: Sequence[str]) -> None:
+    """Create the full-text indexes that are missing from a table with rows.
+
+    An index made on an empty table may cover no rows later, so the caller comes here after the first rows.
+    """
+    from lancedb.index import FTS
+
+    indexed = {column for index in table.list_indices() for column in index.columns}
+    for language in languages:
+        column = text_column(language)
+        if column not in indexed:
+            table.create_index(column, config=FTS(language=language))
+
+
+def ensure_vector_index(table: Any, *, min_rows: int = VECTOR_INDEX_ROWS) -> bool:
+    """Create the vector index once the table is large enough for it to pay; whether one exists now.
+
+    Scalar quantization by IVF: recall@20 of 1.0 with a refine factor of 5 at 100,000 rows, where the default
+    product quantization had 0.40 (measured with LanceDB 0.40).
+    """
+    from lancedb.index import IvfSq
+
+    if any("vector" in index.columns for index in table.list_indices()):
+        return True
+    if table.count_rows() < min_rows:
+        return False
+    table.create_index("vector", config=IvfSq(distance_type="cosine"))
+    return True
+
+
+def maintain(store: Store, search_tables: Sequence[str], retention_s: int, *, force: bool = False) -> list[Upkeep]:
+    """Optimize the tables that crossed a threshold: compact, cover new rows by the indexes, drop old versions.
+
+    Versions younger than `retention_s` seconds stay, for readers that still hold one.
+    """
+    done = []
+    for name in sorted(store.names()):
+        table = store.table(name)
+        if name in search_tables:
+            ensure_vector_index(table)
+        reason = "asked for" if force else _reason(table)
+        if reason:
+            before = table_bytes(store, name)
+            table.optimize(cleanup_older_than=timedelta(seconds=retention_s))
+            done.append(Upkeep(name, reason, before, table_bytes(store, name)))
+    return done
+
+
+def table_bytes(store: Store, name: str) -> int:
+    """Bytes of a table's folder, old versions and indexes included."""
+    return sum(path.stat().st_size for path in (store.uri / f"{name}.lance").rglob("*") if path.is_file())
+
+
+def unindexed_rows(table: Any) -> int:
+    """The most rows that any index of the table does not cover."""
+    stats = [table.index_stats(index.name) for index in table.list_indices()]
+    return max((s.num_unindexed_rows for s in stats if s is not None), default=0)
+
+
+def _reason(table: Any) -> str:
+    """Which threshold the table crossed; empty for none."""
+    fragments = table.stats()["fragment_stats"]["num_small_fragments"]
+    if fragments >= SMALL_FRAGMENTS:
+        return f"{fragments} small fragments"
+    unindexed = unindexed_rows(table)
+    if unindexed >= max(UNINDEXED_MIN_ROWS, UNINDEXED_SHARE * table.count_rows()):
+        return f"{unindexed} unindexed rows"
+    versions = len(table.list_versions())
+    return f"{versions} versions" if versions >= OLD_VERSIONS else ""

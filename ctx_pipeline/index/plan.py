@@ -1,0 +1,235 @@
+"""Needs work: one pure function of (scan, ledger, settings) that refresh, status and the sensor share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ctx_pipeline.documents.source import FoundFile, SourceScan
+from ctx_pipeline.index.ledger import LedgerRow
+from ctx_pipeline.index.versions import Stage, StageHashes, digest
+from ctx_pipeline.settings import SafetySettings
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A document that is owed work, from its first owed stage on."""
+
+    doc_id: str
+    stage: Stage
+    reason: str
+    file: FoundFile | None
+    """None where the source cannot be read now: the work starts from the stored document."""
+    edited: bool = True
+    """Whether the content differs, or may differ, from what the live search table holds."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a refresh would do, and what it leaves alone and why."""
+
+    work: list[Work] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    """Documents with rows in some table but none in the ledger; their rows are deleted."""
+    notes: list[LedgerRow] = field(default_factory=list)
+    """Ledger rows whose file moved without a change of content; stored as they are here."""
+    held: dict[str, int] = field(default_factory=dict)
+    """Deletions held back, by source."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Standing failures: documents that wait for other content, other settings or their next try."""
+    out_of_sight: int = 0
+    """Documents whose source cannot be read now."""
+    unchanged: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    build: str = ""
+    """Name of the search table to build beside the live one, when the settings ask for another."""
+
+    @property
+    def owed(self) -> bool:
+        """Whether a refresh would change an index (notes alone do not)."""
+        return bool(self.work or self.removed or self.orphans or self.build)
+
+    def digest(self) -> str:
+        """Identity of the owed work: the same for the same documents in the same state."""
+        works = sorted((w.doc_id, w.stage, w.reason, w.file and (w.file.size, w.file.mtime_ns)) for w in self.work)
+        return digest(works, sorted(self.removed), sorted(self.orphans), self.build)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Documents whose rows are not those the ledger tells of: the first stage to redo, and rows without a document."""
+
+    stages: Mapping[str, Stage] = field(default_factory=dict)
+    orphans: tuple[str, ...] = ()
+
+
+def make_plan(
+    scans: Sequence[SourceScan],
+    ledger: Mapping[str, LedgerRow],
+    hashes: StageHashes,
+    *,
+    target: str,
+    live: str,
+    now: float,
+    safety: SafetySettings,
+    damage: Damage | None = None,
+    retry: bool = False,
+    allow_mass_delete: bool = False,
+) -> Plan:
+    """Compare what is there with what is indexed.
+
+    `target` is the search table that the settings ask for (the `live` one, or one being built beside it); `now` is
+    Unix time in seconds. `retry` takes up permanent failures and transient ones that are not due.
+    """
+    damage = damage or Damage()
+    plan = Plan(orphans=sorted(damage.orphans), build=target if target != live else "")
+    files = {doc_id: file for scan in scans for doc_id, file in scan.files.items()}
+    by_name = {scan.name: scan for scan in scans}
+    for scan in scans:
+        _report(scan, plan)
+
+    gone: dict[str, list[str]] = {}
+    for doc_id, row in ledger.items():
+        if doc_id in files:
+            continue
+        source = doc_id.partition("/")[0]
+        if source not in by_name or by_name[source].covers(doc_id):
+            gone.setdefault(source, []).append(doc_id)
+        else:
+            plan.out_of_sight += 1
+            _plan_stored(row, hashes, target, damage, plan)
+    for source, doc_ids in gone.items():
+        total = sum(1 for doc_id in ledger if doc_id.partition("/")[0] == source)
+        if not allow_mass_delete and _is_mass_deletion(len(doc_ids), total, safety):
+            plan.held[source] = len(doc_ids)
+            plan.warnings.append(_mass_deletion_message(source, len(doc_ids), total, by_name.get(source), safety))
+            for doc_id in doc_ids:
+                _plan_stored(ledger[doc_id], hashes, target, damage, plan)
+        else:
+            plan.removed += sorted(doc_ids)
+
+    for doc_id in sorted(files):
+        _plan_found(files[doc_id], ledger.get(doc_id), hashes, target, damage, now, retry, plan)
+    return plan
+
+
+def _plan_found(
+    file: FoundFile,
+    row: LedgerRow | None,
+    hashes: StageHashes,
+    target: str,
+    damage: Damage,
+    now: float,
+    retry: bool,
+    plan: Plan,
+) -> None:
+    if row is None:
+        plan.work.append(Work(file.doc_id, Stage.DOCUMENTS, "new", file))
+        return
+    failure = row.failure
+    if failure is not None and not retry and _same_content_as_failure(file, row):
+        # A mark left on a failed document is not owed: its repair needs the same content to pass.
+        if failure.kind == "permanent" and failure.settings == digest(hashes.all, file.max_bytes):
+            plan.failed[file.doc_id] = failure.reason
+            return
+        if failure.kind == "transient" and now < failure.next_try:
+            plan.failed[file.doc_id] = failure.reason
+            return
+    reason = ""
+    if row.writing:
+        reason = "interrupted"
+    elif failure is not None and (retry or _same_content_as_failure(file, row)):
+        reason = "failed before"
+    elif not _content_is(file, row.size, row.mtime_ns, row.content_hash):
+        reason = "changed" if row.content_hash else "new"
+    if reason:
+        plan.work.append(Work(file.doc_id, Stage.DOCUMENTS, reason, file))
+        return
+    owed = _owed_stage(row, hashes, target, damage)
+    if owed is not None:
+        stage, reason = owed
+        plan.work.append(Work(file.doc_id, stage, reason, file, edited=False))
+        return
+    plan.unchanged += 1
+    if failure is not None or file.mtime_ns != row.mtime_ns:
+        plan.notes.append(replace(row, mtime_ns=file.mtime_ns, read_at_ns=file.scanned_at_ns, failure=None))
+
+
+def _plan_stored(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage, plan: Plan) -> None:
+    """Work that needs no source: what follows from the stored document."""
+    if row.failure is not None:
+        plan.failed[row.doc_id] = row.failure.reason
+    if not row.content_hash or row.writing:
+        return
+    owed = _owed_stage(row, hashes, target, damage)
+    if owed is not None and owed[0] > Stage.DOCUMENTS:
+        plan.work.append(Work(row.doc_id, owed[0], owed[1], None, edited=False))
+
+
+def _owed_stage(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage) -> tuple[Stage, str] | None:
+    reasons: list[tuple[Stage, str]] = []
+    if row.parse != hashes.parse:
+        reasons.append((Stage.DOCUMENTS, "settings: parse"))
+    elif row.chunk != hashes.chunk:
+        reasons.append((Stage.CHUNKS, "settings: chunking"))
+    elif row.context != hashes.context:
+        reasons.append((Stage.CONTEXTS, "settings: contexts"))
+    elif row.indexed.get(target) != hashes.version(Stage.SEARCH, row.content_hash):
+        reasons.append((Stage.SEARCH, "settings: search table"))
+    if row.doc_id in damage.stages:
+        reasons.append((damage.stages[row.doc_id], "rows missing"))
+    return min(reasons, default=None)
+
+
+def _same_content_as_failure(file: FoundFile, row: LedgerRow) -> bool:
+    failure = row.failure
+    return failure is not None and _content_is(file, failure.size, failure.mtime_ns, failure.content_hash)
+
+
+def _content_is(file: FoundFile, size: int, mtime_ns: int, content_hash: str) -> bool:
+    """Whether the file holds what was met before: by its hash where both are known, else by size and mtime."""
+    if file.size != size:
+        return False
+    if file.content_hash is not None and content_hash:
+        return file.content_hash == content_hash
+    return file.mtime_ns == mtime_ns
+
+
+def _is_mass_deletion(gone: int, total: int, safety: SafetySettings) -> bool:
+    return gone > safety.max_delete_count and gone > safety.max_delete_share * total
+
+
+def _mass_deletion_message(
+    source: str, gone: int, total: int, scan: SourceScan | None, safety: SafetySettings
+) -> str:
+    why = "is no longer in the settings" if scan is None else "no longer holds them"
+    return (
+        f"source {source!r} {why}: deleting {gone} of its {total} documents is held back "
+        f"(more than max_delete_count {safety.max_delete_count} and max_delete_share {safety.max_delete_share:g}); "
+        "restore them, or run `ctx-pipeline refresh --allow-mass-delete`"
+    )
+
+
+def _report(scan: SourceScan, plan: Plan) -> None:
+    plan.skipped.update(scan.skipped)
+    if scan.unreachable:
+        plan.warnings.append(
+            f"source {scan.name!r} cannot be read ({scan.unreachable}); its documents stay as they are indexed"
+        )
+    for prefix, reason in scan.unreadable.items():
+        plan.warnings.append(f"{prefix} cannot be read ({reason}); what is indexed below it stays")
+
+
+def plan_counts(plan: Plan, known: Iterable[str]) -> dict[str, int]:
+    """Documents by what would happen to them."""
+    known = set(known)
+    return {
+        "added": sum(1 for work in plan.work if work.doc_id not in known),
+        "changed": sum(1 for work in plan.work if work.doc_id in known),
+        "removed": len(plan.removed),
+        "unchanged": plan.unchanged,
+        "failed": len(plan.failed),
+        "skipped": len(plan.skipped),
+    }

@@ -1,0 +1,235 @@
+"""The search tables: the live one, and the one being built beside it when the embedder or full text changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctx_pipeline.embedding import open_embedder
+from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.errors import CtxError, FatalError
+from ctx_pipeline.index import rows
+from ctx_pipeline.index.maintenance import ensure_text_indexes
+from ctx_pipeline.index.tables import SearchTableSpec, Store, blocks, id_filter
+from ctx_pipeline.index.versions import Stage, StageHashes, embed_hash
+from ctx_pipeline.settings import EmbeddingSettings, Settings
+
+if TYPE_CHECKING:
+    from ctx_pipeline.index.stages import Outcome
+
+ACTIVE = "active"
+KEY_BLOCK = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A search table that a batch is written to."""
+
+    name: str
+    spec: SearchTableSpec
+    is_build: bool
+    """Whether it is the table that the settings ask for; only edited documents go to any other."""
+
+
+class SearchTables:
+    """Which search tables exist, which one readers use and which one the settings ask for.
+
+    Deciding reads the storage only; `prepare` creates the wanted table and drops half-built ones nobody wants.
+    """
+
+    def __init__(self, store: Store, settings: Settings, embedder: Embedder, hashes: StageHashes) -> None:
+        self._store, self._settings, self._embedder, self._hashes = store, settings, embedder, hashes
+        existing = store.search_tables() if store.exists() else {}
+        active = store.state().get(ACTIVE, "") if store.exists() else ""
+        self._existing = existing
+        self.live = active if active in existing else ""
+        """The table that readers use; empty when there is none."""
+        self.build = self._wanted()
+        """The table that the settings ask for: the live one, or one to build beside it."""
+        self.warnings: set[str] = set()
+        self._indexed_text: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """All search tables."""
+        return list(self._existing)
+
+    def targets(self) -> list[Target]:
+        """Where a batch goes: the wanted table, and the live one while it is another."""
+        names = dict.fromkeys(name for name in (self.live, self.build) if name)
+        return [Target(name, self._existing[name], name == self.build) for name in names]
+
+    def prepare(self) -> None:
+        """Create the wanted table; drop half-built ones that no setting asks for any more."""
+        for name in self.names:
+            if name != self.build and _number(name) > _number(self.live):
+                self._store.drop(name)
+                del self._existing[name]
+        if self.build not in self._existing:
+            spec = _spec(self._settings, self._embedder, self._hashes)
+            self._store.create_search_table(self.build, spec)
+            self._existing[self.build] = spec
+
+    def switch(self) -> None:
+        """Make the wanted table the live one."""
+        self._store.set_state(**{ACTIVE: self.build})
+        self.live = self.build
+
+    def kept(self, indexed: Mapping[str, str]) -> dict[str, str]:
+        """`indexed` without tables that are gone."""
+        return {name: version for name, version in indexed.items() if name in self._existing}
+
+    def embed_and_replace(
+        self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder, hashes: StageHashes
+    ) -> None:
+        """Embed what has no vector yet, and make the outcomes' rows all that `target` holds of their documents.
+
+        An embedding error of one document stays with it. Raises FatalError when the embedder cannot be used at all.
+        """
+        spec = target.spec
+        if spec.embed_hash != hashes.embed:
+            try:
+                embedder = embedder_of(spec, self._settings.embedding)
+            except FatalError as error:
+                # The table being built must not wait for a model that is gone: the live one stays as it is.
+                self.warnings.add(f"edits reach readers only after the switch to {self.build}: {error}")
+                return
+        vectors = self._vectors(spec.embed_hash, outcomes, embedder)
+        ready = [o for o in outcomes if o.error is None]
+        table_rows = []
+        for outcome in ready:
+            assert outcome.document is not None
+            version = hashes.version(Stage.SEARCH, outcome.document.content_hash)
+            outcome.indexed[target.name] = version
+            table_rows += rows.search_rows(
+                outcome.document,
+                outcome.chunks,
+                outcome.contexts,
+                vectors,
+                embed_hash=spec.embed_hash,
+                languages=spec.languages,
+                version=version,
+            )
+        if ready:
+            self._store.replace(target.name, [o.doc_id for o in ready], table_rows)
+        if table_rows and target.name not in self._indexed_text:
+            ensure_text_indexes(self._store.table(target.name), spec.languages)
+            self._indexed_text.add(target.name)
+
+    def _vectors(
+        self, wanted_hash: str, outcomes: Sequence[Outcome], embedder: Embedder
+    ) -> dict[str, NDArray[np.float32]]:
+        """A vector for every embed_key of the outcomes; stored ones are used again."""
+        texts = {o.doc_id: [rows.embedded_text(*pair) for pair in zip(o.contexts, o.chunks, strict=True)] for o in outcomes}
+        keys = {text: rows.embed_key(wanted_hash, text) for all_texts in texts.values() for text in all_texts}
+        vectors = self._stored_vectors(wanted_hash, sorted(keys.values()))
+        missing = list(dict.fromkeys(text for text in keys if keys[text] not in vectors))
+        first_seen: set[str] = set()
+        try:
+            if missing:
+                vectors |= dict(zip((keys[t] for t in missing), embedder.embed_passages(missing), strict=True))
+        except FatalError:
+            raise
+        except Exception:
+            self._embed_apart(texts, keys, vectors, outcomes, embedder)
+        fresh = set(missing)
+        window = dict(zip(missing, embedder.count_tokens(missing), strict=True))
+        for outcome in outcomes:
+            for text in texts[outcome.doc_id]:
+                new = text in fresh and text not in first_seen
+                first_seen.add(text)
+                outcome.embedded += new
+                outcome.reused += not new
+                outcome.truncated += new and window[text] > embedder.window_tokens
+        return vectors
+
+    def _embed_apart(
+        self,
+        texts: Mapping[str, list[str]],
+        keys: Mapping[str, str],
+        vectors: dict[str, NDArray[np.float32]],
+        outcomes: Sequence[Outcome],
+        embedder: Embedder,
+    ) -> None:
+        """Embed each document alone, so that the one which fails does not take the others with it."""
+        for outcome in outcomes:
+            missing = list(dict.fromkeys(t for t in texts[outcome.doc_id] if keys[t] not in vectors))
+            try:
+                if missing:
+                    vectors.update(zip((keys[t] for t in missing), embedder.embed_passages(missing), strict=True))
+            except FatalError:
+                raise
+            except Exception as error:
+                outcome.error = error
+
+    def _stored_vectors(self, wanted_hash: str, keys: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        found: dict[str, NDArray[np.float32]] = {}
+        for name, spec in self._existing.items():
+            if spec.embed_hash != wanted_hash:
+                continue
+            table = self._store.table(name)
+            if not table.count_rows():
+                continue
+            for block in blocks([key for key in keys if key not in found], KEY_BLOCK):
+                reply = table.search().where(id_filter("embed_key", block)).select(["embed_key", "vector"]).to_arrow()
+                matrix = np.stack(reply["vector"].to_numpy()) if reply.num_rows else []
+                found.update(zip(reply["embed_key"].to_pylist(), matrix, strict=True))
+        return found
+
+    def _wanted(self) -> str:
+        """The newest table not older than the live one that was built with the settings' hashes, or a new name."""
+        for name in reversed(self._existing):
+            spec = self._existing[name]
+            matches = (spec.embed_hash, spec.fts_hash) == (self._hashes.embed, self._hashes.fts)
+            if matches and (not self.live or _number(name) >= _number(self.live)):
+                return name
+        return f"search_{max(map(_number, self._existing), default=0) + 1}"
+
+
+def embedder_of(spec: SearchTableSpec, settings: EmbeddingSettings) -> Embedder:
+    """The embedder that a search table was built with; keys and cache folders come from the settings.
+
+    Raises FatalError naming both when it is not to be had any more.
+    """
+    try:
+        embedder = open_embedder(
+            EmbeddingSettings(
+                model=spec.model,
+                base_url=spec.base_url,
+                window_tokens=spec.window_tokens or EmbeddingSettings().window_tokens,
+                dimension=spec.requested_dimension,
+                api_key=settings.api_key,
+                path=settings.path,
+            )
+        )
+        problem = "" if embed_hash(embedder) == spec.embed_hash else "this program's version makes other vectors"
+    except (CtxError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        raise FatalError(
+            f"the live search table was built with {spec.model}, which is not available ({problem}); "
+            f"the settings name {settings.model}: `ctx-pipeline refresh` builds a table with it"
+        )
+    return embedder
+
+
+def _spec(settings: Settings, embedder: Embedder, hashes: StageHashes) -> SearchTableSpec:
+    api = settings.embedding.base_url is not None
+    return SearchTableSpec(
+        model=settings.embedding.model,
+        embed_hash=hashes.embed,
+        fts_hash=hashes.fts,
+        dimension=embedder.dimension,
+        languages=settings.search.languages,
+        base_url=settings.embedding.base_url,
+        window_tokens=settings.embedding.window_tokens if api else None,
+        requested_dimension=settings.embedding.dimension if api else None,
+    )
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("search_") or 0)

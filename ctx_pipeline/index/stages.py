@@ -1,0 +1,321 @@
+"""The four stages over a batch of documents: compute and commit, in the order that a crash cannot spoil.
+
+Refresh and partitioned runs both work through `StageRunner`. A batch goes: ledger rows marked, then one commit each
+for `documents`, `chunks`, `contexts` and the search table(s), then the caller's events, then the final ledger rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.contexts.model import Context, Contextualizer
+from ctx_pipeline.documents.model import Document
+from ctx_pipeline.documents.parse import parse
+from ctx_pipeline.documents.source import FoundFile, content_hash, read_bytes
+from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.errors import FatalError, PermanentError
+from ctx_pipeline.index import rows
+from ctx_pipeline.index.ledger import Failure, Ledger, failure_of
+from ctx_pipeline.index.search_tables import SearchTables
+from ctx_pipeline.index.tables import CHUNKS, CONTEXTS, DOCUMENTS, Store
+from ctx_pipeline.index.versions import Stage, StageHashes, digest, embedder_chunk_tokens
+from ctx_pipeline.settings import Settings
+
+ASSETS = {
+    Stage.DOCUMENTS: "raw_documents",
+    Stage.CHUNKS: "chunks",
+    Stage.CONTEXTS: "contexts",
+    Stage.SEARCH: "search_index",
+}
+"""The Dagster asset of each stage; messages name the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to do for one document."""
+
+    doc_id: str
+    stages: frozenset[Stage]
+    file: FoundFile | None = None
+    edited: bool = True
+    """Whether the live search table needs the rows too while another one is being built beside it."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One document on its way through the stages, and what came of it."""
+
+    task: Task
+    document: Document | None = None
+    chunks: list[Chunk] = field(default_factory=list)
+    contexts: list[Context] = field(default_factory=list)
+    done: list[Stage] = field(default_factory=list)
+    versions: dict[Stage, str] = field(default_factory=dict)
+    indexed: dict[str, str] = field(default_factory=dict)
+    embedded: int = 0
+    reused: int = 0
+    truncated: int = 0
+    error: Exception | None = None
+    failure: Failure | None = None
+
+    @property
+    def doc_id(self) -> str:
+        """The document."""
+        return self.task.doc_id
+
+
+class StageRunner:
+    """Runs batches of tasks against one storage; the caller holds the storage's lock."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        ledger: Ledger,
+        embedder: Embedder,
+        contextualizer: Contextualizer,
+        hashes: StageHashes,
+        search_tables: SearchTables,
+        run_id: str,
+        *,
+        on_commit: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        """`on_commit` is told of every durable step by its name."""
+        self._store, self._ledger, self._hashes = store, ledger, hashes
+        self._embedder, self._contextualizer = embedder, contextualizer
+        self._search_tables, self._run_id, self._on_commit = search_tables, run_id, on_commit
+        self._roots = {source.name: source.path for source in settings.source}
+        self._limit = SizeLimit(
+            max_tokens=settings.chunking.max_tokens,
+            embedder_tokens=embedder_chunk_tokens(embedder),
+            count_embedder_tokens=embedder.count_tokens,
+        )
+
+    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
+        """Mark and process a batch up to the search tables. One document's error never reaches another.
+
+        Raises FatalError when nothing more can be done; the marked documents stay owed.
+        """
+        outcomes = [Outcome(task) for task in tasks]
+        marked_before = {task.doc_id: row.writing for task in tasks if (row := self._ledger.rows.get(task.doc_id))}
+        self._ledger.mark([task.doc_id for task in tasks], self._run_id)
+        self._on_commit("marked")
+        self._documents(outcomes)
+        self._chunks([o for o in outcomes if o.error is None and max(o.task.stages) >= Stage.CHUNKS])
+        self._contexts([o for o in outcomes if o.error is None and max(o.task.stages) >= Stage.CONTEXTS])
+        self._search([o for o in outcomes if o.error is None and Stage.SEARCH in o.task.stages])
+        for outcome in outcomes:
+            if outcome.error is not None:
+                outcome.failure = self._classify(outcome)
+        self._marked_before = marked_before
+        return outcomes
+
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        """Write the final ledger rows of a batch, after its events were logged."""
+        self._ledger.put([self._final_row(outcome) for outcome in outcomes])
+        self._on_commit("ledger")
+
+    def remove(self, doc_ids: Sequence[str]) -> None:
+        """Delete documents' rows from every table; the caller removes keys, then `forget`s them."""
+        known = [doc_id for doc_id in doc_ids if doc_id in self._ledger.rows]
+        self._ledger.mark(known, self._run_id)
+        self._on_commit("removal marked")
+        for name in (*self._search_tables.names, CONTEXTS, CHUNKS, DOCUMENTS):
+            self._store.delete(name, doc_ids)
+            self._on_commit(f"removed from {'search' if name.startswith('search_') else name}")
+
+    def forget(self, doc_ids: Sequence[str]) -> None:
+        """Remove documents from the ledger: the last step of a deletion."""
+        self._ledger.remove([doc_id for doc_id in doc_ids if doc_id in self._ledger.rows])
+        self._on_commit("removal done")
+
+    def _documents(self, outcomes: Sequence[Outcome]) -> None:
+        fresh = [o for o in outcomes if Stage.DOCUMENTS in o.task.stages]
+        for outcome in fresh:
+            with _isolated(outcome):
+                outcome.document = self._read(outcome.task)
+        written = [self._done(o, Stage.DOCUMENTS) for o in fresh if o.error is None]
+        self._store.upsert(DOCUMENTS, [rows.document_row(_document(o), o.versions[Stage.DOCUMENTS]) for o in written])
+        if written:
+            self._on_commit("documents")
+        stored = [o for o in outcomes if Stage.DOCUMENTS not in o.task.stages]
+        found = _by_document(self._store, DOCUMENTS, stored)
+        for outcome in stored:
+            with _isolated(outcome):
+                row = found.get(outcome.doc_id, [None])[0]
+                self._require(row is not None, outcome, Stage.DOCUMENTS)
+                outcome.document = rows.document_from_row(row)
+                expected = self._hashes.version(Stage.DOCUMENTS, row["content_hash"])
+                self._require(row["version"] == expected, outcome, Stage.DOCUMENTS)
+
+    def _read(self, task: Task) -> Document:
+        if task.file is None:
+            raise PermanentError(
+                f"{task.doc_id} is in no source; `ctx-pipeline refresh` removes documents that are gone"
+            )
+        source, _, relative = task.doc_id.partition("/")
+        data, status, read_at_ns = read_bytes(task.file, self._roots[source])
+        return Document(
+            doc_id=task.doc_id,
+            uri=Path(task.file.path).absolute().as_uri(),
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            read_at_ns=read_at_ns,
+            content_hash=content_hash(data),
+            parsed=parse(data, relative),
+        )
+
+    def _chunks(self, outcomes: Sequence[Outcome]) -> None:
+        fresh = [o for o in outcomes if Stage.CHUNKS in o.task.stages]
+        for outcome in fresh:
+            with _isolated(outcome):
+                parsed = _document(outcome).parsed
+                outcome.chunks = split(parsed.text, markdown=parsed.media_type == "text/markdown", limit=self._limit)
+        self._replace(CHUNKS, Stage.CHUNKS, fresh, lambda o, v: rows.chunk_rows(o.doc_id, o.chunks, v))
+        stored = [o for o in outcomes if Stage.CHUNKS not in o.task.stages]
+        found = _by_document(self._store, CHUNKS, stored)
+        for outcome in stored:
+            with _isolated(outcome):
+                kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CHUNKS)
+                self._require(bool(kept) or not _document(outcome).parsed.text.strip(), outcome, Stage.CHUNKS)
+                outcome.chunks = [rows.chunk_from_row(row) for row in kept]
+
+    def _contexts(self, outcomes: Sequence[Outcome]) -> None:
+        fresh = [o for o in outcomes if Stage.CONTEXTS in o.task.stages]
+        if fresh:
+            results = self._contextualizer.write([(_document(o), o.chunks) for o in fresh])
+            for outcome, result in zip(fresh, results, strict=True):
+                if isinstance(result, Exception):
+                    outcome.error = result
+                else:
+                    outcome.contexts = result
+        self._replace(CONTEXTS, Stage.CONTEXTS, fresh, lambda o, v: rows.context_rows(o.doc_id, o.contexts, v))
+        stored = [o for o in outcomes if Stage.CONTEXTS not in o.task.stages]
+        found = _by_document(self._store, CONTEXTS, stored)
+        for outcome in stored:
+            with _isolated(outcome):
+                kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CONTEXTS)
+                self._require(len(kept) == len(outcome.chunks), outcome, Stage.CONTEXTS)
+                outcome.contexts = [rows.context_from_row(row) for row in kept]
+
+    def _search(self, outcomes: Sequence[Outcome]) -> None:
+        for target in self._search_tables.targets():
+            wanted = [o for o in outcomes if o.error is None and (target.is_build or o.task.edited)]
+            self._search_tables.embed_and_replace(target, wanted, self._embedder, self._hashes)
+            if wanted:
+                self._on_commit("search" if target.is_build else "search (live)")
+        for outcome in outcomes:
+            if outcome.error is None:
+                self._done(outcome, Stage.SEARCH)
+
+    def _replace(
+        self,
+        table: str,
+        stage: Stage,
+        outcomes: Sequence[Outcome],
+        make: Callable[[Outcome, str], list[dict[str, Any]]],
+    ) -> None:
+        written = [self._done(o, stage) for o in outcomes if o.error is None]
+        if written:
+            new = [row for o in written for row in make(o, o.versions[stage])]
+            self._store.replace(table, [o.doc_id for o in written], new)
+            self._on_commit(table)
+
+    def _done(self, outcome: Outcome, stage: Stage) -> Outcome:
+        outcome.done.append(stage)
+        outcome.versions[stage] = self._hashes.version(stage, _document(outcome).content_hash)
+        return outcome
+
+    def _current(self, found: list[dict[str, Any]], outcome: Outcome, stage: Stage) -> list[dict[str, Any]]:
+        """The document's stored rows in order, provided that they are of the version the next stage expects."""
+        expected = self._hashes.version(stage, _document(outcome).content_hash)
+        kept = sorted(found, key=lambda row: row["ordinal"])
+        whole = [row["ordinal"] for row in kept] == list(range(len(kept)))
+        self._require(whole and all(row["version"] == expected for row in kept), outcome, stage)
+        return kept
+
+    def _require(self, condition: bool, outcome: Outcome, stage: Stage) -> None:
+        if not condition:
+            raise PermanentError(
+                f"{outcome.doc_id}: its {ASSETS[stage]} are missing or of another version; "
+                f"materialize `{ASSETS[stage]}` first"
+            )
+
+    def _classify(self, outcome: Outcome) -> Failure:
+        assert outcome.error is not None
+        row, file, document = self._ledger.rows[outcome.doc_id], outcome.task.file, outcome.document
+        met = document if document and Stage.DOCUMENTS in outcome.task.stages else file
+        return failure_of(
+            outcome.error,
+            row.failure,
+            size=met.size if met else row.size,
+            mtime_ns=met.mtime_ns if met else row.mtime_ns,
+            content_hash=document.content_hash if document else "",
+            settings=digest(self._hashes.all, file.max_bytes if file else 0),
+        )
+
+    def _final_row(self, outcome: Outcome) -> Any:
+        row, hashes, document = self._ledger.rows[outcome.doc_id], self._hashes, outcome.document
+        before = self._marked_before.get(outcome.doc_id, "")
+        if outcome.failure is not None:
+            # Rows of a stage that passed are ahead of the ledger: the mark tells that, whatever the source does next.
+            return replace(row, failure=outcome.failure, writing=self._run_id if outcome.done else before)
+        assert document is not None
+        if Stage.SEARCH not in outcome.done:
+            as_indexed = (row.content_hash, row.parse, row.chunk, row.context, row.indexed.get(self._search_tables.build))
+            version = hashes.version(Stage.SEARCH, document.content_hash)
+            consistent = as_indexed == (document.content_hash, hashes.parse, hashes.chunk, hashes.context, version)
+            return replace(row, writing=before if consistent else self._run_id)
+        place = {}
+        if Stage.DOCUMENTS in outcome.done:
+            place = {"size": document.size, "mtime_ns": document.mtime_ns, "read_at_ns": document.read_at_ns}
+        return replace(
+            row,
+            **place,
+            content_hash=document.content_hash,
+            parse=hashes.parse,
+            chunk=hashes.chunk,
+            context=hashes.context,
+            chunks=len(outcome.chunks),
+            tokens=sum(chunk.tokens for chunk in outcome.chunks),
+            context_counts=rows.context_counts(outcome.contexts),
+            indexed={**self._search_tables.kept(row.indexed), **outcome.indexed},
+            failure=None,
+            writing="",
+            run_id=self._run_id,
+            indexed_at=datetime.now(UTC),
+        )
+
+
+class _isolated:  # noqa: N801
+    """Keeps one document's error with that document; fatal errors pass."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, Exception) and not isinstance(error, FatalError):
+            self._outcome.error = error
+            return True
+        return False
+
+
+def _document(outcome: Outcome) -> Document:
+    assert outcome.document is not None
+    return outcome.document
+
+
+def _by_document(store: Store, table: str, outcomes: Iterable[Outcome]) -> Mapping[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    doc_ids = [o.doc_id for o in outcomes if o.error is None]
+    for row in store.rows(table, doc_ids) if doc_ids else ():
+        found.setdefault(row["doc_id"], []).append(row)
+    return found

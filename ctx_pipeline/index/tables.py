@@ -1,0 +1,314 @@
+"""The LanceDB tables: their schemas, and the store that opens, reads and replaces them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ctx_pipeline.errors import StorageError
+
+SCHEMA_VERSION = "1"
+COMMIT_TIMEOUT = timedelta(minutes=10)
+ID_BLOCK = 5_000
+"""Ids of one `IN (...)` list; LanceDB takes that many without trouble."""
+
+DOCUMENTS, CHUNKS, CONTEXTS, LEDGER, STATE = "documents", "chunks", "contexts", "ledger", "state"
+
+
+def _key(name: str) -> pa.Field:
+    """A primary key that makes racing writers of one new row collide and retry; it cannot be declared later."""
+    return pa.field(name, pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
+
+
+SCHEMAS: dict[str, pa.Schema] = {
+    DOCUMENTS: pa.schema(
+        [
+            _key("doc_id"),
+            pa.field("uri", pa.string()),
+            pa.field("media_type", pa.string()),
+            pa.field("size", pa.int64()),
+            pa.field("mtime_ns", pa.int64()),
+            pa.field("read_at_ns", pa.int64()),
+            pa.field("content_hash", pa.string()),
+            pa.field("title", pa.string()),
+            pa.field("language", pa.string()),
+            pa.field("metadata", pa.string()),
+            pa.field("text", pa.string()),
+            pa.field("version", pa.string()),
+        ]
+    ),
+    CHUNKS: pa.schema(
+        [
+            _key("chunk_id"),
+            pa.field("doc_id", pa.string()),
+            pa.field("ordinal", pa.int32()),
+            pa.field("start", pa.int64()),
+            pa.field("end", pa.int64()),
+            pa.field("line", pa.int32()),
+            pa.field("text", pa.string()),
+            pa.field("heading_path", pa.list_(pa.string())),
+            pa.field("tokens", pa.int32()),
+            pa.field("embedder_tokens", pa.int32()),
+            pa.field("version", pa.string()),
+        ]
+    ),
+    CONTEXTS: pa.schema(
+        [
+            _key("chunk_id"),
+            pa.field("doc_id", pa.string()),
+            pa.field("ordinal", pa.int32()),
+            pa.field("memo_key", pa.string()),
+            pa.field("method", pa.string()),
+            pa.field("status", pa.string()),
+            pa.field("reason", pa.string()),
+            pa.field("attempts", pa.int32()),
+            pa.field("context", pa.string()),
+            pa.field("keywords", pa.string()),
+            pa.field("version", pa.string()),
+        ]
+    ),
+    LEDGER: pa.schema(
+        [
+            _key("doc_id"),
+            pa.field("size", pa.int64()),
+            pa.field("mtime_ns", pa.int64()),
+            pa.field("read_at_ns", pa.int64()),
+            pa.field("content_hash", pa.string()),
+            pa.field("parse", pa.string()),
+            pa.field("chunk", pa.string()),
+            pa.field("context", pa.string()),
+            pa.field("chunks", pa.int32()),
+            pa.field("tokens", pa.int64()),
+            pa.field("context_counts", pa.string()),
+            pa.field("indexed", pa.string()),
+            pa.field("failure", pa.string()),
+            pa.field("writing", pa.string()),
+            pa.field("run_id", pa.string()),
+            pa.field("indexed_at", pa.timestamp("us", tz="UTC")),
+        ]
+    ),
+    STATE: pa.schema([_key("name"), pa.field("value", pa.string())]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTableSpec:
+    """What a search table was built with; kept in its schema, so that a reader needs no settings to query it."""
+
+    model: str
+    embed_hash: str
+    fts_hash: str
+    dimension: int
+    languages: tuple[str, ...]
+    base_url: str | None = None
+    window_tokens: int | None = None
+    requested_dimension: int | None = None
+
+    def to_metadata(self) -> dict[bytes, bytes]:
+        """Schema metadata of the table."""
+        return {b"ctx_search": json.dumps(asdict(self)).encode()}
+
+    @classmethod
+    def from_schema(cls, schema: pa.Schema) -> SearchTableSpec:
+        """The spec of an open table. Raises StorageError when it was not made by this package."""
+        raw = (schema.metadata or {}).get(b"ctx_search")
+        if raw is None:
+            raise StorageError("the search table carries no ctx_search metadata; rebuild the index in a new storage.uri")
+        values = json.loads(raw)
+        return cls(**{**values, "languages": tuple(values["languages"])})
+
+
+def text_column(language: str) -> str:
+    """The full-text column stemmed for `language`; each covers all rows, whatever their own language."""
+    return f"text_{language.lower()}"
+
+
+def search_schema(spec: SearchTableSpec) -> pa.Schema:
+    """Schema of a search table with that embedder and those full-text languages."""
+    return pa.schema(
+        [
+            _key("chunk_id"),
+            pa.field("doc_id", pa.string()),
+            pa.field("ordinal", pa.int32()),
+            pa.field("start", pa.int64()),
+            pa.field("end", pa.int64()),
+            pa.field("line", pa.int32()),
+            pa.field("text", pa.string()),
+            pa.field("context", pa.string()),
+            pa.field("context_status", pa.string()),
+            pa.field("heading_path", pa.list_(pa.string())),
+            pa.field("title", pa.string()),
+            pa.field("language", pa.string()),
+            pa.field("metadata", pa.string()),
+            pa.field("vector", pa.list_(pa.float32(), spec.dimension)),
+            pa.field("embed_key", pa.string()),
+            *(pa.field(text_column(language), pa.string()) for language in spec.languages),
+            pa.field("content_hash", pa.string()),
+            pa.field("version", pa.string()),
+        ],
+        metadata=spec.to_metadata(),
+    )
+
+
+class Store:
+    """One storage: a local folder of LanceDB tables. Opening it creates nothing."""
+
+    def __init__(self, uri: Path) -> None:
+        self.uri = uri
+        self._connection: Any = None
+
+    def connect(self, *, create: bool = False) -> Any:
+        """The LanceDB connection. Raises StorageError when there is no index, or one of another schema version."""
+        if self._connection is None:
+            if create:
+                try:
+                    self.uri.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise StorageError(
+                        f"storage.uri {self.uri} cannot be created ({error.strerror}); name another folder"
+                    ) from None
+            elif not self.exists():
+                raise StorageError(f"no index at {self.uri}; run `ctx-pipeline refresh` first, or set storage.uri")
+            import lancedb
+
+            self._connection = lancedb.connect(str(self.uri))
+            if STATE in self.names():
+                found = self.state().get("schema_version")
+                if found != SCHEMA_VERSION:
+                    self._connection = None
+                    raise StorageError(
+                        f"the index at {self.uri} has schema version {found}, this program reads {SCHEMA_VERSION}; "
+                        "build a new one by another storage.uri"
+                    )
+        return self._connection
+
+    def exists(self) -> bool:
+        """Whether an index was ever begun here (no connection is made)."""
+        return (self.uri / f"{STATE}.lance").is_dir()
+
+    def names(self) -> set[str]:
+        """Names of all tables."""
+        names: set[str] = set()
+        page: str | None = None
+        while True:
+            reply = self.connect().list_tables(page_token=page)
+            names.update(reply.tables)
+            page = reply.page_token
+            if not page:
+                return names
+
+    def create(self) -> None:
+        """Create what is missing of the fixed tables; the state table last, so that it vouches for the others."""
+        connection = self.connect(create=True)
+        missing = [name for name in SCHEMAS if name not in self.names()]
+        for name in missing:
+            connection.create_table(name, schema=SCHEMAS[name], exist_ok=True)
+        if STATE in missing:
+            self.set_state(schema_version=SCHEMA_VERSION)
+
+    def table(self, name: str) -> Any:
+        """A handle pinned to the latest version of a table. Raises StorageError when it does not exist."""
+        try:
+            return self.connect().open_table(name)
+        except (ValueError, RuntimeError) as error:
+            if name in self.names():
+                raise
+            raise StorageError(
+                f"table {name!r} is missing from {self.uri}; `ctx-pipeline refresh` builds it again"
+            ) from error
+
+    def count(self, name: str) -> int:
+        """Rows of a table, 0 when it does not exist."""
+        return int(self.table(name).count_rows()) if name in self.names() else 0
+
+    def rows(self, name: str, doc_ids: Sequence[str], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """The rows of some documents, unordered."""
+        table, found = self.table(name), []
+        for block in blocks(doc_ids):
+            query = table.search().where(id_filter("doc_id", block))
+            found += (query.select(list(columns)) if columns else query).to_arrow().to_pylist()
+        return found
+
+    def all_rows(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """The named columns of a whole table."""
+        return self.table(name).search().select(list(columns)).to_arrow()
+
+    def upsert(self, name: str, rows: Sequence[dict[str, Any]], *, key: str = "doc_id") -> None:
+        """Insert or update rows by key, in one commit; none for no rows."""
+        if rows:
+            table = self.table(name)
+            data = pa.Table.from_pylist(list(rows), schema=table.schema)
+            table.merge_insert(key).when_matched_update_all().when_not_matched_insert_all().execute(
+                data, timeout=COMMIT_TIMEOUT
+            )
+
+    def replace(self, name: str, doc_ids: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+        """Make `rows` all that the table holds of `doc_ids`, in one atomic commit: readers see all old or all new."""
+        table = self.table(name)
+        if not rows:
+            self.delete(name, doc_ids)
+            return
+        data = pa.Table.from_pylist(list(rows), schema=table.schema)
+        (
+            table.merge_insert("chunk_id")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .when_not_matched_by_source_delete(id_filter("doc_id", doc_ids))
+            .execute(data, timeout=COMMIT_TIMEOUT)
+        )
+
+    def delete(self, name: str, doc_ids: Sequence[str]) -> None:
+        """Delete all rows of some documents; no commit where there are none."""
+        table = self.table(name)
+        for block in blocks(doc_ids):
+            where = id_filter("doc_id", block)
+            if table.count_rows(where):
+                table.delete(where)
+
+    def state(self) -> dict[str, str]:
+        """The state table: `schema_version`, `active` (the live search table)."""
+        rows = self.table(STATE).search().to_arrow().to_pylist()
+        return {row["name"]: row["value"] for row in rows}
+
+    def set_state(self, **values: str) -> None:
+        """Set some entries of the state table in one commit."""
+        self.upsert(STATE, [{"name": name, "value": value} for name, value in values.items()], key="name")
+
+    def search_tables(self) -> dict[str, SearchTableSpec]:
+        """Every `search_<n>` table with what it was built with, oldest first."""
+        names = sorted((n for n in self.names() if n.startswith("search_")), key=lambda n: int(n.removeprefix("search_")))
+        return {name: SearchTableSpec.from_schema(self.table(name).schema) for name in names}
+
+    def create_search_table(self, name: str, spec: SearchTableSpec) -> None:
+        """Create an empty search table."""
+        self.connect().create_table(name, schema=search_schema(spec), exist_ok=True)
+
+    def drop(self, name: str) -> None:
+        """Drop a table with its data."""
+        self.connect().drop_table(name, ignore_missing=True)
+
+
+def id_filter(column: str, ids: Iterable[str]) -> str:
+    """SQL `column IN (...)` with the ids as literals."""
+    return f"{column} IN ({', '.join(sql_literal(value) for value in ids)})"
+
+
+def sql_literal(value: str) -> str:
+    """A SQL string literal; quotes inside are doubled, so no value can end it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def blocks(values: Sequence[str], size: int = ID_BLOCK) -> Iterable[Sequence[str]]:
+    """`values` in slices of at most `size`."""
+    return (values[i : i + size] for i in range(0, len(values), size))
+
+
+def chunk_id(doc_id: str, ordinal: int) -> str:
+    """Deterministic identity of a chunk row."""
+    return f"{doc_id}#{ordinal:05d}"
