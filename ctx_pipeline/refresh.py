@@ -135,7 +135,7 @@ class Pipeline:
 
     def plan(self, options: RefreshOptions = RefreshOptions()) -> Plan:  # noqa: B008 (frozen)
         """What a refresh would do. Reads only: sources, ledger and row counts."""
-        return self._plan(Ledger.read(self.store), self._search_tables(), options)
+        return self._plan(Ledger.read(self.store), self.search_tables(), options)
 
     def note(self, plan: Plan) -> None:
         """Store the ledger rows of files that moved without a change; the caller holds the lock."""
@@ -166,7 +166,7 @@ class Pipeline:
         sink = sink or NullSink()
         self.store.create()
         ledger = Ledger.read(self.store)
-        tables = self._search_tables()
+        tables = self.search_tables()
         plan = self._plan(ledger, tables, options)
         known = set(ledger.rows)
         summary = Summary(
@@ -204,6 +204,28 @@ class Pipeline:
         summary.seconds = time.monotonic() - started
         return summary
 
+    def materialize(self, doc_ids: Sequence[str], stages: frozenset[Stage], run_id: str, sink: Sink) -> dict[str, str]:
+        """Run the given stages for the given documents, whether owed or not; failed documents with their reasons.
+
+        The caller holds the storage's lock. A document whose later stages are then out of date stays owed.
+        """
+        self.store.create()
+        ledger = Ledger.read(self.store)
+        tables = self.search_tables()
+        tables.prepare()
+        runner = self.runner(ledger, tables, run_id)
+        files = {doc_id: file for found in self.scan_sources(ledger) for doc_id, file in found.files.items()}
+        failures: dict[str, str] = {}
+        for block in blocks(doc_ids, BATCH_DOCUMENTS // 4):
+            outcomes = runner.run([Task(doc_id, stages, files.get(doc_id)) for doc_id in block])
+            sink.documents_done(outcomes)
+            runner.finish(outcomes)
+            failures |= {o.doc_id: o.failure.reason for o in outcomes if o.failure is not None}
+        if not tables.live:
+            tables.switch()
+        maintain(self.store, tables.names, self.settings.storage.retention)
+        return failures
+
     def runner(
         self,
         ledger: Ledger,
@@ -224,10 +246,6 @@ class Pipeline:
             run_id,
             on_commit=on_commit,
         )
-
-    def search_tables(self) -> SearchTables:
-        """The search tables as these settings see them."""
-        return self._search_tables()
 
     def _search_tables(self) -> SearchTables:
         return SearchTables(self.store, self.settings, self.embedder, self.hashes)

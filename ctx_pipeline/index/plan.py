@@ -131,11 +131,9 @@ def _plan_found(
     failure = row.failure
     if failure is not None and not retry and _same_content_as_failure(file, row):
         # A mark left on a failed document is not owed: its repair needs the same content to pass.
-        if failure.kind == "permanent" and failure.settings == digest(hashes.all, file.max_bytes):
-            plan.failed[file.doc_id] = failure.reason
-            return
-        if failure.kind == "transient" and now < failure.next_try:
-            plan.failed[file.doc_id] = failure.reason
+        waits_for_settings = failure.kind == "permanent" and failure.settings == digest(hashes.all, file.max_bytes)
+        if waits_for_settings or (failure.kind == "transient" and now < failure.next_try):
+            _plan_stored(row, hashes, target, damage, plan)
             return
     reason = ""
     if row.writing:

@@ -21,7 +21,7 @@ from ctx_pipeline.settings import EmbeddingSettings, Settings
 if TYPE_CHECKING:
     from ctx_pipeline.index.stages import Outcome
 
-ACTIVE = "active"
+ACTIVE, LAST = "active", "last_search_table"
 KEY_BLOCK = 2_000
 
 
@@ -44,8 +44,11 @@ class SearchTables:
     def __init__(self, store: Store, settings: Settings, embedder: Embedder, hashes: StageHashes) -> None:
         self._store, self._settings, self._embedder, self._hashes = store, settings, embedder, hashes
         existing = store.search_tables() if store.exists() else {}
-        active = store.state().get(ACTIVE, "") if store.exists() else ""
+        state = store.state() if store.exists() else {}
+        active = state.get(ACTIVE, "")
         self._existing = existing
+        # Numbers are never used twice: the ledger may still tell of a table that was dropped.
+        self._last = max([*map(_number, existing), int(state.get(LAST, "0"))])
         self.live = active if active in existing else ""
         """The table that readers use; empty when there is none."""
         self.build = self._wanted()
@@ -71,6 +74,7 @@ class SearchTables:
                 del self._existing[name]
         if self.build not in self._existing:
             spec = _spec(self._settings, self._embedder, self._hashes)
+            self._store.set_state(**{LAST: str(_number(self.build))})
             self._store.create_search_table(self.build, spec)
             self._existing[self.build] = spec
 
@@ -187,7 +191,7 @@ class SearchTables:
             matches = (spec.embed_hash, spec.fts_hash) == (self._hashes.embed, self._hashes.fts)
             if matches and (not self.live or _number(name) >= _number(self.live)):
                 return name
-        return f"search_{max(map(_number, self._existing), default=0) + 1}"
+        return f"search_{self._last + 1}"
 
 
 def embedder_of(spec: SearchTableSpec, settings: EmbeddingSettings) -> Embedder:

@@ -271,7 +271,9 @@ class StageRunner:
             version = hashes.version(Stage.SEARCH, document.content_hash)
             consistent = as_indexed == (document.content_hash, hashes.parse, hashes.chunk, hashes.context, version)
             return replace(row, writing=before if consistent else self._run_id)
-        place = {}
+        place, failure = {}, None
+        if Stage.DOCUMENTS not in outcome.done and row.failure and row.failure.content_hash != document.content_hash:
+            failure = row.failure  # met by newer content than the stored document, which was worked on here
         if Stage.DOCUMENTS in outcome.done:
             place = {"size": document.size, "mtime_ns": document.mtime_ns, "read_at_ns": document.read_at_ns}
         return replace(
@@ -285,7 +287,7 @@ class StageRunner:
             tokens=sum(chunk.tokens for chunk in outcome.chunks),
             context_counts=rows.context_counts(outcome.contexts),
             indexed={**self._search_tables.kept(row.indexed), **outcome.indexed},
-            failure=None,
+            failure=failure,
             writing="",
             run_id=self._run_id,
             indexed_at=datetime.now(UTC),

@@ -1,0 +1,53 @@
+# `make refresh` and `make test` are all the set-up: each makes the virtual environment when it is missing or old.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+HERE := $(CURDIR)
+
+# Another folder of documents gets a storage and a Dagster instance of its own, named by its path.
+ifdef DOCS
+ROOT := $(abspath $(DOCS))
+KEY := $(notdir $(ROOT))-$(shell printf '%s' '$(ROOT)' | cksum | cut -d' ' -f1)
+SCOPE := CTX_STORAGE__URI='$(HERE)/.ctx/$(KEY)/index' DAGSTER_HOME='$(HERE)/.ctx/$(KEY)/dagster_home'
+REFRESH := refresh --source '$(ROOT)'
+else
+REFRESH := refresh
+endif
+
+QUERY ?= ¿Cuántas peticiones por minuto permite el plan Pro?
+
+.PHONY: refresh search dev test lint check clean
+
+refresh: $(STAMP)
+	@$(SCOPE) $(BIN)/ctx-pipeline $(REFRESH)
+	@echo
+	@echo 'ctx-pipeline search "$(QUERY)" -k 3'
+	@$(SCOPE) $(BIN)/ctx-pipeline search "$(QUERY)" -k 3
+
+search: $(STAMP)
+	@$(SCOPE) $(BIN)/ctx-pipeline search "$(QUERY)"
+
+dev: $(STAMP)
+	DAGSTER_HOME='$(HERE)/dagster_home' $(BIN)/dagster dev -w workspace.yaml
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: test lint
+
+clean:
+	rm -rf $(VENV) .ctx dagster_home/history dagster_home/storage dagster_home/schedules
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo 'Python 3.11 or newer is needed: set PYTHON=/path/to/python3'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed: set PYTHON=/path/to/python3.11'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)

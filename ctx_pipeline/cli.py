@@ -1,0 +1,319 @@
+"""The command line. Dagster is imported only by a refresh with work to do and by `doctor`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ctx_pipeline.errors import CtxError, LockHeldError, SettingsError
+
+if TYPE_CHECKING:
+    from ctx_pipeline.index.plan import Plan
+    from ctx_pipeline.refresh import Pipeline, Summary
+
+DONE, FOUND, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+LISTED = 10
+"""Documents named one by one; the rest are counted."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
+source_option = click.option(
+    "--source", type=click.Path(path_type=Path), help="A folder of documents, in place of the configured sources."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ctx-pipeline")
+@click.option("--debug", is_flag=True, help="Show tracebacks and Dagster's log.")
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
+    """Contextual retrieval, kept fresh.
+
+    Settings come from ctx.toml in the working directory (or CTX_CONFIG) and from CTX_SECTION__KEY variables.
+    """
+    context.obj = debug
+
+
+def main() -> None:
+    """Entry point: one line for every foreseen error, exit codes 0, 1 and 2."""
+    debug = "--debug" in sys.argv
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as request:
+        code = request.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = WRONG_USE
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was finished stays, and the next refresh does the rest", err=True)
+        code = INTERRUPTED
+    except CtxError as error:
+        if debug:
+            raise
+        click.echo(f"error: {error}", err=True)
+        code = WRONG_USE if isinstance(error, SettingsError) else FOUND
+    except BrokenPipeError:
+        code = DONE  # the reader, such as `head`, has seen enough
+        sys.stdout = None  # type: ignore[assignment]  # nothing is flushed into the closed pipe at exit
+    except Exception as error:
+        if debug:
+            raise
+        first = str(error).strip().splitlines() or [""]
+        click.echo(f"error: {type(error).__name__}: {first[0]} (--debug shows where)", err=True)
+        code = FOUND
+    sys.exit(code or DONE)
+
+
+def _pipeline(source: Path | None = None) -> Pipeline:
+    from ctx_pipeline.refresh import Pipeline
+    from ctx_pipeline.settings import load_settings
+
+    settings = load_settings()
+    return Pipeline(settings.with_single_source(source) if source else settings)
+
+
+@cli.command()
+@source_option
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
+@click.option("--verify", is_flag=True, help="Hash every file, whatever its size and mtime.")
+@click.option("--retry", is_flag=True, help="Try failed documents again, due or not.")
+@click.option("--allow-mass-delete", is_flag=True, help="Carry out deletions that safety limits hold back.")
+@json_option
+@click.pass_obj
+def refresh(
+    debug: bool, source: Path | None, dry_run: bool, verify: bool, retry: bool, allow_mass_delete: bool, as_json: bool
+) -> int:
+    """Bring the index up to date with the sources: only edited documents are worked on."""
+    from ctx_pipeline.refresh import RefreshOptions
+
+    started = time.monotonic()
+    options = RefreshOptions(verify, retry, allow_mass_delete)
+    pipeline = _pipeline(source)
+    plan = pipeline.plan(options)
+    if dry_run:
+        _print_plan(plan, pipeline, as_json)
+        return DONE
+    if plan.owed:
+        summary = _refresh_in_dagster(pipeline, source, options, debug=debug, quiet=as_json)
+    else:
+        summary = _settle(pipeline, plan)
+    summary.seconds = time.monotonic() - started
+    if as_json:
+        click.echo(json.dumps(summary.to_json()))
+    else:
+        _print_summary(summary, pipeline)
+    for line in [*summary.warnings, *_failure_lines(summary)]:
+        click.echo(line, err=True)
+    return FOUND if summary.failures else DONE
+
+
+def _settle(pipeline: Pipeline, plan: Plan) -> Summary:
+    """Nothing is owed: no Dagster, no run; at most a note that files were touched."""
+    from ctx_pipeline.index.lock import storage_lock
+    from ctx_pipeline.refresh import Summary
+
+    if plan.notes:
+        try:
+            with storage_lock(pipeline.store.uri, "a refresh", wait_s=0):
+                pipeline.note(plan)
+        except LockHeldError:
+            pass  # a note saves hashing the next time; whoever holds the lock may write it as well
+    return Summary(unchanged=plan.unchanged, skipped=len(plan.skipped), standing=plan.failed, warnings=plan.warnings)
+
+
+def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:
+    from ctx_pipeline.index.lock import holder, is_locked
+
+    if is_locked(pipeline.store.uri):
+        click.echo(f"waiting: the index is being written by {holder(pipeline.store.uri)}", err=True)
+    from ctx_pipeline.defs.launch import run_refresh
+    from ctx_pipeline.defs.refresh import Report
+
+    report = Report(progress=_Progress(quiet=quiet))
+    run_refresh(report, options, source=str(source.absolute()) if source else "", debug=debug)
+    if report.error is not None:
+        raise report.error
+    if report.summary is None:
+        raise CtxError(f"the refresh failed: {report.unforeseen}; its run in Dagster has the traceback")
+    return report.summary
+
+
+class _Progress:
+    """Documents done: a bar on a terminal, lines elsewhere."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar: Any = None
+        self._last = 0.0
+
+    def progress(self, done: int, total: int) -> None:
+        """See Sink."""
+        if self._quiet:
+            return
+        if not sys.stderr.isatty():
+            if done == total or time.monotonic() - self._last > 5:
+                click.echo(f"{done} of {total} documents", err=True)
+                self._last = time.monotonic()
+            return
+        if self._bar is None:
+            self._bar = click.progressbar(length=total, label="documents", file=sys.stderr)
+        self._bar.update(done - self._bar.pos)
+        if done == total:
+            self._bar.render_finish()
+
+
+def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
+    failed = len(summary.failures) + len(summary.standing)
+    click.echo(
+        f"documents  {summary.added} added, {summary.changed} changed, {summary.removed} removed, "
+        f"{summary.unchanged} unchanged, {failed} failed, {summary.skipped} skipped"
+    )
+    if summary.run_id is None:
+        click.echo(f"nothing to do  ({summary.seconds:.1f} s)")
+        return
+    contexts = ", ".join(f"{count} {status}" for status, count in summary.contexts.items())
+    click.echo(f"chunks     {summary.chunks_indexed} indexed, {summary.tokens:,} tokens, {_size_words(pipeline)}")
+    click.echo(f"contexts   {contexts} ({pipeline.contextualizer.method})")
+    click.echo(f"vectors    {summary.embedded} embedded, {summary.reused} reused ({pipeline.embedder.name})")
+    if summary.truncated:
+        click.echo(f"truncated  {summary.truncated} texts were longer than the embedder's window")
+    for upkeep in summary.upkeep:
+        click.echo(f"optimized  {upkeep.table}: {upkeep.reason}, {upkeep.bytes_before:,} -> {upkeep.bytes_after:,} bytes")
+    if summary.switched_to:
+        click.echo(f"switched   search now uses {summary.switched_to}")
+    click.echo(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
+
+
+def _size_words(pipeline: Pipeline) -> str:
+    from ctx_pipeline.index.versions import embedder_chunk_tokens
+
+    ceiling = pipeline.settings.chunking.max_tokens
+    return f"at most {ceiling} of o200k_base and {embedder_chunk_tokens(pipeline.embedder)} of the embedder each"
+
+
+def _failure_lines(summary: Summary) -> list[str]:
+    lines = [f"failed: {doc_id}: {reason}" for doc_id, reason in list(summary.failures.items())[:LISTED]]
+    if len(summary.failures) > LISTED:
+        lines.append(f"failed: {len(summary.failures) - LISTED} more; `ctx-pipeline status` lists them")
+    standing = [doc_id for doc_id in summary.standing if doc_id not in summary.failures]
+    if standing:
+        lines.append(
+            f"{len(standing)} documents failed before and wait for a change, such as {standing[0]}: "
+            f"{summary.standing[standing[0]]} (`--retry` tries them now)"
+        )
+    return lines
+
+
+def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
+    from ctx_pipeline.index.ledger import Ledger
+    from ctx_pipeline.index.plan import plan_counts
+
+    counts = plan_counts(plan, Ledger.read(pipeline.store).rows)
+    if as_json:
+        work = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
+        click.echo(json.dumps({"documents": counts, "work": work, "removed": plan.removed, "warnings": plan.warnings}))
+        return
+    click.echo("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    for work in plan.work:
+        click.echo(f"{work.stage.name.lower():10} {work.doc_id}  ({work.reason})")
+    for doc_id in plan.removed:
+        click.echo(f"{'remove':10} {doc_id}")
+    for warning in plan.warnings:
+        click.echo(warning, err=True)
+
+
+@cli.command()
+@click.argument("query")
+@click.option("-k", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many chunks.")
+@click.option("--mode", default="hybrid", show_default=True, type=click.Choice(["hybrid", "vector", "keyword"]))
+@click.option("--where", help="SQL filter on the rows, such as \"language = 'es'\" or \"doc_id LIKE 'docs/legal/%'\".")
+@json_option
+def search(query: str, k: int, mode: Any, where: str | None, as_json: bool) -> int:
+    """Find the chunks that answer a query, which is always taken literally."""
+    from ctx_pipeline.index.search import SearchIndex
+    from ctx_pipeline.settings import load_settings
+
+    settings = load_settings()
+    result = SearchIndex.open(settings.storage.uri, settings).search_with_warnings(query, k, mode, where)
+    if as_json:
+        click.echo(json.dumps([hit.to_json() for hit in result.hits], ensure_ascii=False))
+    else:
+        from ctx_pipeline.display import hits_table, show
+
+        show(hits_table(result.hits)) if result.hits else click.echo("nothing found")
+    for warning in result.warnings:
+        click.echo(warning, err=True)
+    return DONE
+
+
+@cli.command()
+@click.argument("doc")
+@json_option
+def show(doc: str, as_json: bool) -> int:
+    """Show a document's chunks and contexts. DOC is `<source>/<path>`, or a path below a source."""
+    from ctx_pipeline.inspection import document_rows
+
+    rows = document_rows(_pipeline(), doc)
+    if as_json:
+        click.echo(json.dumps(rows, ensure_ascii=False))
+        return DONE
+    from ctx_pipeline.display import chunk_blocks
+
+    click.echo(chunk_blocks(rows))
+    return DONE
+
+
+@cli.command()
+@source_option
+@json_option
+def status(source: Path | None, as_json: bool) -> int:
+    """Compare the sources with what is indexed. Exits with 1 when anything is owed or failed."""
+    from ctx_pipeline.inspection import index_status
+
+    found = index_status(_pipeline(source))
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        from ctx_pipeline.display import status_lines
+
+        click.echo(status_lines(found))
+    return FOUND if found["owed"] or found["failed"] or found["warnings"] else DONE
+
+
+@cli.command()
+@click.option("--fix", "fixing", is_flag=True, help="Repair what needs no source; damaged documents become owed.")
+@click.option("--verify", is_flag=True, help="Hash every file, whatever its size and mtime.")
+@json_option
+def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
+    """Compare sources, ledger, tables, indexes and partition keys; each finding names its remedy."""
+    from dataclasses import asdict
+
+    from ctx_pipeline.defs.launch import partition_doc_ids, reconcile_partitions
+    from ctx_pipeline.doctor import diagnose, fix
+    from ctx_pipeline.index.lock import storage_lock
+
+    pipeline = _pipeline()
+    name = pipeline.settings.dagster.partitions
+    if fixing:
+        with storage_lock(pipeline.store.uri, "doctor --fix"):
+            for line in [*fix(pipeline), *reconcile_partitions(name, pipeline)]:
+                click.echo(line, err=True)
+    keys: Callable[[], set[str]] = lambda: partition_doc_ids(name)  # noqa: E731
+    findings = diagnose(pipeline, keys, verify=verify)
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.severity:8} {finding.check}: {finding.message}\n         remedy: {finding.remedy}")
+        if not findings:
+            click.echo("everything agrees: sources, ledger, tables, indexes and partition keys")
+    return FOUND if findings else DONE
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Asset checks of the index: they ask the tables, and run at the end of each refresh or from the UI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dagster as dg
+
+from ctx_pipeline.defs.resources import PipelineResource, run_or_fail
+from ctx_pipeline.index.audit import audit, duplicate_ids
+from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.refresh import Pipeline
+
+ASSET = "search_index"
+LISTED = 20
+
+Finding = tuple[bool, dict[str, Any]]
+
+
+def no_standing_failures(pipeline: Pipeline) -> Finding:
+    """No document waits with a failure; its previous version, if any, stays searchable."""
+    failures = [(row.doc_id, row.failure) for row in Ledger.read(pipeline.store).rows.values() if row.failure]
+    lines = [f"- {doc_id}: {failure.reason}" for doc_id, failure in failures[:LISTED]]
+    return not failures, {"failed_documents": len(failures), "failures": dg.MetadataValue.md("\n".join(lines))}
+
+
+def index_matches_ledger(pipeline: Pipeline) -> Finding:
+    """Each document's rows are as many as the ledger tells, of one version, with ordinals 0..n-1 and unique ids."""
+    tables = pipeline.search_tables()
+    damage = audit(pipeline.store, Ledger.read(pipeline.store), tables.names)
+    duplicates = duplicate_ids(pipeline.store, tables.live) if tables.live else []
+    damaged = len(damage.stages) + len(damage.orphans) + len(duplicates)
+    return bool(tables.live) and not damaged, {
+        "damaged_documents": len(damage.stages),
+        "orphaned_documents": len(damage.orphans),
+        "duplicate_ids": len(duplicates),
+        "examples": ", ".join([*damage.stages, *damage.orphans, *duplicates][:LISTED]),
+    }
+
+
+CHECKS: dict[str, tuple[Callable[[Pipeline], Finding], dg.AssetCheckSeverity]] = {
+    "no_standing_failures": (no_standing_failures, dg.AssetCheckSeverity.WARN),
+    "index_matches_ledger": (index_matches_ledger, dg.AssetCheckSeverity.ERROR),
+}
+
+
+def index_checks(pipeline: Pipeline) -> list[dg.AssetCheckEvaluation]:
+    """Evaluations to log at the end of a refresh, also of one whose step then fails."""
+    evaluations = []
+    for name, (check, severity) in CHECKS.items():
+        passed, metadata = check(pipeline)
+        evaluations.append(
+            dg.AssetCheckEvaluation(
+                check_name=name, asset_key=dg.AssetKey(ASSET), passed=passed, severity=severity, metadata=metadata
+            )
+        )
+    return evaluations
+
+
+def check_definitions() -> Sequence[dg.AssetChecksDefinition]:
+    """The same checks, to be run from the UI or after a partitioned run."""
+    return [_definition(name) for name in CHECKS]
+
+
+def _definition(name: str) -> dg.AssetChecksDefinition:
+    check, severity = CHECKS[name]
+
+    @dg.asset_check(asset=ASSET, name=name, description=check.__doc__)
+    def asset_check(pipeline: PipelineResource) -> dg.AssetCheckResult:
+        passed, metadata = run_or_fail(lambda: check(pipeline.open()))
+        return dg.AssetCheckResult(passed=passed, severity=severity, metadata=metadata)
+
+    return asset_check

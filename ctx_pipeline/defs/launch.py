@@ -1,0 +1,106 @@
+"""One refresh as a Dagster run in this process, for the command line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from pathlib import Path
+
+import dagster as dg
+
+from ctx_pipeline.definitions import build_definitions
+from ctx_pipeline.defs.events import PartitionKeys
+from ctx_pipeline.defs.refresh import JOB, NAME, Report
+from ctx_pipeline.defs.resources import fail_dead_runs, process_tags
+from ctx_pipeline.errors import SettingsError
+from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.refresh import Pipeline, RefreshOptions
+from ctx_pipeline.settings import settings_file
+
+_INSTANCE_SETTINGS = "telemetry:\n  enabled: false\nnux:\n  enabled: false\n"
+
+
+def dagster_home() -> Path:
+    """`DAGSTER_HOME`, else the folder `dagster_home` beside the settings file, made if need be.
+
+    Raises SettingsError when it cannot be used.
+    """
+    home = Path(os.environ.get("DAGSTER_HOME") or settings_file().parent / "dagster_home").absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        if not (home / "dagster.yaml").exists():
+            (home / "dagster.yaml").write_text(_INSTANCE_SETTINGS)
+    except OSError as error:
+        raise SettingsError(f"DAGSTER_HOME {home} cannot be used ({error.strerror or error}); name another folder") from None
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
+def run_refresh(report: Report, options: RefreshOptions, *, source: str = "", debug: bool = False) -> bool:
+    """Run the refresh job in the instance of `DAGSTER_HOME`; whether the run succeeded.
+
+    The summary, or the error with a message, is in `report`. Other errors are raised when `debug` is set, and are
+    in the run's log in any case.
+    """
+    dagster_home()
+    if not debug:
+        logging.disable(logging.CRITICAL)  # the run's own log keeps everything
+        warnings.simplefilter("ignore")
+    job = build_definitions(source=source, report=report).resolve_job_def(JOB)
+    with dg.DagsterInstance.get() as instance:
+        result = job.execute_in_process(
+            instance=instance,
+            raise_on_error=debug,
+            tags=process_tags(),
+            run_config={
+                "ops": {
+                    NAME: {
+                        "config": {
+                            "verify": options.verify,
+                            "retry": options.retry,
+                            "allow_mass_delete": options.allow_mass_delete,
+                        }
+                    }
+                },
+                "loggers": {"console": {"config": {"log_level": "DEBUG" if debug else "CRITICAL"}}},
+            },
+        )
+        if not result.success and report.summary is None and report.error is None:
+            report.unforeseen = _first_failure(result)
+        return bool(result.success)
+
+
+def _first_failure(result: dg.ExecuteInProcessResult) -> str:
+    for event in result.all_events:
+        if event.is_step_failure:
+            error = event.step_failure_data.error
+            cause = error.cause if error and error.cause else error
+            return cause.message.strip().splitlines()[0] if cause else "the step failed"
+    return "the run failed before its step began"
+
+
+def partition_doc_ids(name: str) -> set[str]:
+    """The documents that have a partition key in the instance of `DAGSTER_HOME`."""
+    dagster_home()
+    with dg.DagsterInstance.get() as instance:
+        return PartitionKeys(instance, name).doc_ids()
+
+
+def reconcile_partitions(name: str, pipeline: Pipeline) -> list[str]:
+    """Make the partition keys those of the ledger and fail the runs of dead processes; what was done, in words.
+
+    The caller holds the storage's lock.
+    """
+    dagster_home()
+    with dg.DagsterInstance.get() as instance:
+        failed = fail_dead_runs(instance)
+        keys = PartitionKeys(instance, name)
+        before = keys.doc_ids()
+        wanted = set(Ledger.read(pipeline.store).rows)
+        keys.reconcile(wanted)
+        changed = len(before ^ wanted)
+    return [
+        *([f"{changed} partition keys added or removed"] if changed else []),
+        *(f"run {run_id} marked as failed: its process is gone" for run_id in failed),
+    ]

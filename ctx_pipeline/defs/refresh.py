@@ -1,0 +1,161 @@
+"""`corpus_refresh`: the unpartitioned asset that finds what changed and drives the four partitioned ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from ctx_pipeline.defs.assets import OWNERS
+from ctx_pipeline.defs.checks import index_checks
+from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, column_schema
+from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
+from ctx_pipeline.errors import CtxError
+from ctx_pipeline.index.lock import storage_lock
+from ctx_pipeline.refresh import NullSink, Pipeline, RefreshOptions, Sink, Summary
+
+NAME = "corpus_refresh"
+JOB = "refresh"
+LISTED = 50
+"""Documents named in metadata and messages; the rest are counted."""
+
+
+class RefreshConfig(dg.Config):  # type: ignore[misc]
+    """Options of one refresh, as on the command line."""
+
+    verify: bool = False
+    retry: bool = False
+    allow_mass_delete: bool = False
+
+
+@dataclass
+class Report:
+    """What the command line wants back from a refresh that ran in its own process."""
+
+    progress: Sink = field(default_factory=NullSink)
+    summary: Summary | None = None
+    error: CtxError | None = None
+    unforeseen: str = ""
+    """First line of an error without a message for people; the run's log has the rest."""
+
+
+def refresh_asset(report: Report | None = None) -> dg.AssetsDefinition:
+    """The asset; `report` receives the progress and the summary of a run in this process."""
+    report = report or Report()
+
+    # No dependency edge to raw_documents: it would make every partition stale after each refresh.
+    @dg.multi_asset(
+        name=NAME,
+        specs=[
+            dg.AssetSpec(
+                NAME,
+                description="Scans the sources and brings every owed document and the index up to date.",
+                group_name="refresh",
+                owners=OWNERS,
+                kinds={"python", "lancedb"},
+                skippable=True,
+            )
+        ],
+    )
+    def corpus_refresh(
+        context: dg.AssetExecutionContext, config: RefreshConfig, pipeline: PipelineResource
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        if context.has_partition_key or context.has_partition_key_range:
+            context.log.info("inside a partitioned run: a refresh runs in the job of its own")
+            return
+        options = RefreshOptions(config.verify, config.retry, config.allow_mass_delete)
+        try:
+            summary, metadata = _refresh(context, pipeline.open(), options, report)
+        except CtxError as error:
+            report.error = error
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+        report.summary = summary
+        if summary.failures:
+            # The totals first: the good documents of this run are done, whatever the others met.
+            context.log_event(dg.AssetMaterialization(NAME, metadata=metadata))
+            raise dg.Failure(_failed_message(summary), allow_retries=False)
+        yield dg.MaterializeResult(asset_key=NAME, metadata=metadata)
+
+    return corpus_refresh
+
+
+def refresh_job() -> Any:
+    """The job of the command line, the sensor and the schedule."""
+    return dg.define_asset_job(
+        JOB, selection=[NAME], description="One refresh: whatever is owed, nothing else.", executor_def=dg.in_process_executor
+    )
+
+
+def _refresh(
+    context: dg.AssetExecutionContext, pipeline: Pipeline, options: RefreshOptions, report: Report
+) -> tuple[Summary, dict[str, Any]]:
+    context.instance.add_run_tags(context.run_id, process_tags())
+    sink = _RefreshSink(context, PartitionKeys(context.instance, pipeline.settings.dagster.partitions), report.progress)
+    with storage_lock(pipeline.settings.storage.uri, f"the refresh {context.run_id}"):
+        for run_id in fail_dead_runs(context.instance):
+            context.log.warning(f"run {run_id} was marked as failed: its process is gone")
+        summary = pipeline.refresh(context.run_id, sink, options)
+        for warning in summary.warnings:
+            context.log.warning(warning)
+        for check in index_checks(pipeline):
+            context.log_event(check)
+        return summary, _metadata(summary, pipeline)
+
+
+class _RefreshSink(DagsterSink):
+    """Events go to Dagster, progress to its log and to whoever started the refresh."""
+
+    def __init__(self, context: dg.AssetExecutionContext, keys: PartitionKeys, progress: Sink) -> None:
+        super().__init__(context, keys)
+        self._progress = progress
+
+    def progress(self, done: int, total: int) -> None:
+        """See Sink."""
+        self._context.log.info(f"{done} of {total} documents")
+        self._progress.progress(done, total)
+
+
+def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
+    """Totals as numbers, so that the UI plots them over time; lists as text."""
+    tables = pipeline.search_tables()
+    live = pipeline.store.table(tables.live)
+    return {
+        "documents_added": summary.added,
+        "documents_changed": summary.changed,
+        "documents_removed": summary.removed,
+        "documents_unchanged": summary.unchanged,
+        "documents_failed": len(summary.failures),
+        "documents_failed_before": len(summary.standing),
+        "files_skipped": summary.skipped,
+        "chunks_indexed": summary.chunks_indexed,
+        "tokens_indexed": summary.tokens,
+        **{f"contexts_{status}": count for status, count in summary.contexts.items()},
+        "vectors_embedded": summary.embedded,
+        "vectors_reused": summary.reused,
+        "chunks_truncated": summary.truncated,
+        "usd": 0.0,
+        "seconds": round(summary.seconds, 3),
+        "context_method": pipeline.contextualizer.method,
+        "embedding_model": pipeline.embedder.name,
+        "search_table": tables.live,
+        "dagster/row_count": live.count_rows(),
+        "dagster/column_schema": column_schema(live.schema),
+        **({"warnings": dg.MetadataValue.md(_bullets(summary.warnings))} if summary.warnings else {}),
+        **({"failures": dg.MetadataValue.md(_failure_list(summary))} if summary.failures or summary.standing else {}),
+    }
+
+
+def _failed_message(summary: Summary) -> str:
+    return f"{len(summary.failures)} documents failed in this run; the others are indexed\n{_failure_list(summary)}"
+
+
+def _failure_list(summary: Summary) -> str:
+    every = {**summary.standing, **summary.failures}
+    listed = _bullets([f"{doc_id}: {reason}" for doc_id, reason in list(every.items())[:LISTED]])
+    return listed + (f"\n- … and {len(every) - LISTED} more" if len(every) > LISTED else "")
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,92 @@
+"""How results look on a terminal. Document text is never read as markup."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ctx_pipeline.index.search import Hit
+
+SNIPPET_CHARACTERS = 320
+PIPED_WIDTH = 120
+LISTED = 20
+
+
+def show(table: Table) -> None:
+    """Print a table as wide as the terminal, or 120 columns into a pipe."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+    Console(width=width, highlight=False).print(table)
+
+
+def hits_table(hits: Sequence[Hit]) -> Table:
+    """Rank, score with the legs' ranks, place, and the context above the passage."""
+    table = Table(show_lines=True, pad_edge=False)
+    table.add_column("#", justify="right")
+    table.add_column("score", justify="right")
+    table.add_column("document:line", overflow="fold", max_width=36)
+    table.add_column("context and passage", overflow="fold", ratio=1)
+    for rank, hit in enumerate(hits, start=1):
+        legs = f"{hit.score:.4f}\nvector {hit.vector_rank or '-'}\nkeyword {hit.keyword_rank or '-'}"
+        passage = Text(printable(hit.context), style="dim")
+        passage.append("\n" if hit.context else "")
+        passage.append(snippet(hit.text), style="not dim")
+        table.add_row(str(rank), legs, Text(printable(f"{hit.doc_id}:{hit.line}")), passage)
+    return table
+
+
+def snippet(text: str) -> str:
+    """The beginning of a chunk on few lines: blank lines and indentation folded."""
+    folded = "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
+    cut = folded[:SNIPPET_CHARACTERS].rstrip()
+    return printable(cut) + ("…" if len(folded) > SNIPPET_CHARACTERS else "")
+
+
+def printable(text: str) -> str:
+    """Text without control characters, which could move the cursor or change the terminal's state."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+def chunk_blocks(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A document's chunks, each under its context."""
+    if not rows:
+        return "the document has no text: no chunks"
+    blocks = [f"{rows[0]['doc_id']}: {len(rows)} chunks, {sum(row['tokens'] for row in rows):,} tokens"]
+    for row in rows:
+        status = row["status"] or "no context"
+        reason = f": {row['reason']}" if row["reason"] else ""
+        blocks.append(
+            f"--- {row['chunk_id']}  line {row['line']}, characters {row['start']}-{row['end']}, {row['tokens']} tokens\n"
+            f"context ({status}{reason}): {row['context'] or '-'}\n\n{printable(row['text'].replace(chr(9), '    '))}"
+        )
+    return "\n\n".join(blocks)
+
+
+def status_lines(found: Mapping[str, Any]) -> str:
+    """The answer of `status` in words."""
+    contexts = ", ".join(f"{count} {name}" for name, count in found["contexts"].items()) or "none"
+    sources = ", ".join(f"{name} {count}" for name, count in found["by_source"].items()) or "none"
+    lines = [
+        f"storage    {found['storage']}  ({found['bytes'] / 1e6:.1f} MB)",
+        f"documents  {found['documents']}  ({sources})",
+        f"chunks     {found['chunks']}, {found['tokens']:,} tokens; {found['rows_searchable']} rows searchable "
+        f"in {found['search_table'] or 'no table'}",
+        f"contexts   {contexts} ({found['context_method']})",
+        f"embedder   {found['embedding_model']}",
+        f"indexed    {found['last_indexed'] or 'never'}",
+    ]
+    if found["owed"]:
+        lines.append("owed       " + ", ".join(f"{n} {name}" for name, n in found["owed"].items() if n))
+    else:
+        lines.append("owed       nothing")
+    for title in ("failed", "skipped"):
+        entries = list(found[title].items())
+        lines += [f"{title}     {doc_id}: {reason}" for doc_id, reason in entries[:LISTED]]
+        if len(entries) > LISTED:
+            lines.append(f"{title}     … and {len(entries) - LISTED} more (--json lists all)")
+    return "\n".join(lines + [f"warning    {warning}" for warning in found["warnings"]])
