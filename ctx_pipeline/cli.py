@@ -59,7 +59,7 @@ def main() -> None:
         code = WRONG_USE if isinstance(error, SettingsError) else FOUND
     except BrokenPipeError:
         code = DONE  # the reader, such as `head`, has seen enough
-        sys.stdout = None  # type: ignore[assignment]  # nothing is flushed into the closed pipe at exit
+        sys.stdout = sys.stderr  # nothing is flushed into the closed pipe at exit
     except Exception as error:
         if debug:
             raise
@@ -151,8 +151,7 @@ class _Progress:
         self._bar: Any = None
         self._last = 0.0
 
-    def progress(self, done: int, total: int) -> None:
-        """See Sink."""
+    def __call__(self, done: int, total: int) -> None:
         if self._quiet:
             return
         if not sys.stderr.isatty():
@@ -183,7 +182,9 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
     if summary.truncated:
         click.echo(f"truncated  {summary.truncated} texts were longer than the embedder's window")
     for upkeep in summary.upkeep:
-        click.echo(f"optimized  {upkeep.table}: {upkeep.reason}, {upkeep.bytes_before:,} -> {upkeep.bytes_after:,} bytes")
+        click.echo(
+            f"optimized  {upkeep.table}: {upkeep.reason}, {upkeep.bytes_before:,} -> {upkeep.bytes_after:,} bytes"
+        )
     if summary.switched_to:
         click.echo(f"switched   search now uses {summary.switched_to}")
     click.echo(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
@@ -215,8 +216,8 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
 
     counts = plan_counts(plan, Ledger.read(pipeline.store).rows)
     if as_json:
-        work = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
-        click.echo(json.dumps({"documents": counts, "work": work, "removed": plan.removed, "warnings": plan.warnings}))
+        owed = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
+        click.echo(json.dumps({"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}))
         return
     click.echo("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
     for work in plan.work:

@@ -61,7 +61,8 @@ def chunk_blocks(rows: Sequence[Mapping[str, Any]]) -> str:
         status = row["status"] or "no context"
         reason = f": {row['reason']}" if row["reason"] else ""
         blocks.append(
-            f"--- {row['chunk_id']}  line {row['line']}, characters {row['start']}-{row['end']}, {row['tokens']} tokens\n"
+            f"--- {row['chunk_id']}  line {row['line']}, characters {row['start']}-{row['end']}, "
+            f"{row['tokens']} tokens\n"
             f"context ({status}{reason}): {row['context'] or '-'}\n\n{printable(row['text'].replace(chr(9), '    '))}"
         )
     return "\n\n".join(blocks)

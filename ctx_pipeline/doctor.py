@@ -93,7 +93,9 @@ def _sources(pipeline: Pipeline, verify: bool) -> Iterator[Finding]:
 def _ledger(ledger: Ledger) -> Iterator[Finding]:
     interrupted = [row.doc_id for row in ledger.rows.values() if row.writing and row.failure is None]
     if interrupted:
-        yield Finding("ledger", "warning", f"{_many(interrupted, 'document')} interrupted, such as {interrupted[0]}", REFRESH)
+        yield Finding(
+            "ledger", "warning", f"{_many(interrupted, 'document')} interrupted, such as {interrupted[0]}", REFRESH
+        )
     for row in ledger.rows.values():
         if row.failure is not None:
             remedy = "correct the document, then " + REFRESH + "; `--retry` tries unchanged ones again"
@@ -108,10 +110,13 @@ def _rows(pipeline: Pipeline, ledger: Ledger) -> Iterator[Finding]:
     for stage in Stage:
         damaged = [doc_id for doc_id, first in damage.stages.items() if first is stage]
         if damaged:
-            message = f"{_many(damaged, 'document')} with rows missing or mixed from {stage.name.lower()} on, such as {damaged[0]}"
+            what = f"{_many(damaged, 'document')} with rows missing or mixed"
+            message = f"{what} from {stage.name.lower()} on, such as {damaged[0]}"
             yield Finding("rows", "error", message, FIX)
     if damage.orphans:
-        message = f"rows of {_many(damage.orphans, 'document')} that the ledger does not know, such as {damage.orphans[0]}"
+        message = (
+            f"rows of {_many(damage.orphans, 'document')} that the ledger does not know, such as {damage.orphans[0]}"
+        )
         yield Finding("rows", "error", message, FIX)
     for name in (DOCUMENTS, CHUNKS, CONTEXTS, LEDGER, *tables.names):
         duplicates = duplicate_ids(pipeline.store, name) if name in pipeline.store.names() else []
@@ -130,7 +135,9 @@ def _hashes(pipeline: Pipeline, ledger: Ledger, live: str) -> Iterator[Finding]:
         if (row := ledger.rows.get(pair["doc_id"])) and not row.writing and row.content_hash != pair["content_hash"]
     ]
     if wrong:
-        yield Finding("hashes", "error", f"{_many(wrong, 'document')} of another content than the ledger's: {wrong[0]}", FIX)
+        yield Finding(
+            "hashes", "error", f"{_many(wrong, 'document')} of another content than the ledger's: {wrong[0]}", FIX
+        )
 
 
 def _indexes(pipeline: Pipeline) -> Iterator[Finding]:
@@ -143,7 +150,9 @@ def _indexes(pipeline: Pipeline) -> Iterator[Finding]:
                 yield Finding("full text", "error", f"{name} has no full-text index for {language}", FIX)
         behind = unindexed_rows(table)
         if behind > max(1_000, rows // 4):
-            yield Finding("full text", "warning", f"{behind} of {rows} rows of {name} are in no index: queries slow down", FIX)
+            yield Finding(
+                "full text", "warning", f"{behind} of {rows} rows of {name} are in no index: queries slow down", FIX
+            )
 
 
 def _keys(ledger: Ledger, partition_doc_ids: Callable[[], Collection[str]] | None) -> Iterator[Finding]:
@@ -155,7 +164,9 @@ def _keys(ledger: Ledger, partition_doc_ids: Callable[[], Collection[str]] | Non
     if without:
         yield Finding("partitions", "warning", f"{_many(without, 'document')} without a partition key", remedy)
     if stale:
-        yield Finding("partitions", "warning", f"{_many(stale, 'partition key')} without a document, such as {min(stale)}", remedy)
+        yield Finding(
+            "partitions", "warning", f"{_many(stale, 'partition key')} without a document, such as {min(stale)}", remedy
+        )
 
 
 def _documents_with_duplicates(pipeline: Pipeline, name: str) -> list[str]:

@@ -43,7 +43,10 @@ def document_rows(pipeline: Pipeline, doc: str) -> list[dict[str, Any]]:
         context = contexts.get(row["chunk_id"], {})
         rows.append(
             {
-                **{name: row[name] for name in ("chunk_id", "doc_id", "start", "end", "line", "tokens", "heading_path", "text")},
+                **{
+                    name: row[name]
+                    for name in ("chunk_id", "doc_id", "start", "end", "line", "tokens", "heading_path", "text")
+                },
                 "context": context.get("context"),
                 "keywords": context.get("keywords"),
                 "status": context.get("status"),

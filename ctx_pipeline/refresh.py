@@ -91,7 +91,9 @@ class Summary:
     standing: dict[str, str] = field(default_factory=dict)
     """Documents that failed earlier and wait."""
     chunks_indexed: int = 0
-    contexts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("written", "reused", "fallback", "pending"), 0))
+    contexts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("written", "reused", "fallback", "pending"), 0)
+    )
     embedded: int = 0
     reused: int = 0
     truncated: int = 0
@@ -133,7 +135,7 @@ class Pipeline:
         self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder)
         self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.contextualizer)
 
-    def plan(self, options: RefreshOptions = RefreshOptions()) -> Plan:  # noqa: B008 (frozen)
+    def plan(self, options: RefreshOptions = RefreshOptions()) -> Plan:
         """What a refresh would do. Reads only: sources, ledger and row counts."""
         return self._plan(Ledger.read(self.store), self.search_tables(), options)
 
@@ -153,7 +155,7 @@ class Pipeline:
         self,
         run_id: str,
         sink: Sink | None = None,
-        options: RefreshOptions = RefreshOptions(),  # noqa: B008 (frozen)
+        options: RefreshOptions = RefreshOptions(),
         *,
         on_commit: Callable[[str], None] = lambda point: None,
     ) -> Summary:
@@ -247,7 +249,8 @@ class Pipeline:
             on_commit=on_commit,
         )
 
-    def _search_tables(self) -> SearchTables:
+    def search_tables(self) -> SearchTables:
+        """The search tables as these settings see them."""
         return SearchTables(self.store, self.settings, self.embedder, self.hashes)
 
     def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions) -> Plan:

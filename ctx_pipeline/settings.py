@@ -118,7 +118,9 @@ class SearchSettings(Section):
     """Retrieval: candidates of each leg, the full-text languages, the constant of reciprocal rank fusion."""
 
     candidates: Annotated[int, Field(ge=1, le=10_000)] = 150
-    languages: tuple[Annotated[str, AfterValidator(_known_language)], ...] = Field(("Spanish", "English"), min_length=1)
+    languages: tuple[Annotated[str, AfterValidator(_known_language)], ...] = Field(
+        default=("Spanish", "English"), min_length=1
+    )
     rrf_k: PositiveInt = 60
 
     @model_validator(mode="after")
@@ -285,7 +287,9 @@ def _absolute(settings: Settings, folder: Path, from_environment: Mapping[tuple[
         return base / value.expanduser()
 
     if "://" in str(settings.storage.uri) or ":/" in str(settings.storage.uri):
-        raise SettingsError(f"storage.uri: {settings.storage.uri} is not a local folder; only local folders are supported")
+        raise SettingsError(
+            f"storage.uri: {settings.storage.uri} is not a local folder; only local folders are supported"
+        )
     return settings.model_copy(
         update={
             "source": tuple(s.model_copy(update={"path": resolve(s.path, "source")}) for s in settings.source),

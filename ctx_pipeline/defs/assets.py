@@ -1,6 +1,7 @@
 """The four partitioned assets: one multi-asset over the stages, one event per document and asset."""
 
-from __future__ import annotations
+from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 
@@ -35,7 +36,7 @@ def documents_partitions(settings: Settings) -> dg.DynamicPartitionsDefinition:
 
 
 def document_assets(settings: Settings) -> dg.AssetsDefinition:
-    """`raw_documents`, `chunks`, `contexts` and `search_index`, materializable for a document, a range or a backfill."""
+    """The four assets, to be materialized for a document, a range or a backfill."""
     names = list(ASSETS.values())
     specs = [
         dg.AssetSpec(
@@ -57,7 +58,10 @@ def document_assets(settings: Settings) -> dg.AssetsDefinition:
         partitions_def=documents_partitions(settings),
         backfill_policy=dg.BackfillPolicy.multi_run(settings.dagster.max_documents_per_run),
     )
-    def document_pipeline(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> None:
+    def document_pipeline(
+        context: dg.AssetExecutionContext, pipeline: PipelineResource
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        yield from ()  # every event is logged explicitly: one per document and asset, good ones kept when others fail
         selected = {key.to_user_string() for key in context.selected_asset_keys}
         doc_ids = [doc_id_of(key) for key in context.partition_keys]
         if not doc_ids:

@@ -1,7 +1,5 @@
 """What refreshes by itself: a sensor on the sources, and a schedule."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict, dataclass
@@ -32,20 +30,20 @@ class Cursor:
     next_try: float = 0.0
 
     @classmethod
-    def load(cls, raw: str | None) -> Cursor:
+    def load(cls, raw: str | None) -> "Cursor":
         """The cursor of the last tick; a damaged one starts anew from the clock, which is ahead of any count."""
         try:
             return cls(**json.loads(raw)) if raw else cls()
         except (ValueError, TypeError):
             return cls(requests=int(time.time()))
 
-    def requested(self, digest: str, now: float) -> Cursor:
+    def requested(self, digest: str, now: float) -> "Cursor":
         """After a request for `digest`: the same work again waits twice as long each time."""
         tries = self.tries + 1 if digest == self.digest else 1
         delay = min(BACKOFF_FIRST_S * 2 ** (tries - 1), BACKOFF_MAX_S)
         return Cursor(digest, self.requests + 1, tries, now + delay)
 
-    def settled(self) -> Cursor:
+    def settled(self) -> "Cursor":
         """When nothing is owed: the next work is new work, be it the same edit as before."""
         return Cursor(requests=self.requests)
 

@@ -1,7 +1,5 @@
 """Asset checks of the index: they ask the tables, and run at the end of each refresh or from the UI."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

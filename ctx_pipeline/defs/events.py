@@ -150,7 +150,8 @@ def _preview(outcome: Outcome) -> str:
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text + context.text)), default=0))
         parts.append(
             f"**Chunk {ordinal}** · line {chunk.line} · {chunk.tokens} tokens\n\n"
-            f"Context ({context.status}):\n\n{fence}text\n{context.text}\n{fence}\n\nText:\n\n{fence}text\n{text}\n{fence}"
+            f"Context ({context.status}):\n\n{fence}text\n{context.text}\n{fence}\n\n"
+            f"Text:\n\n{fence}text\n{text}\n{fence}"
         )
     return "\n\n---\n\n".join(parts) or "The document has no text."
 
@@ -158,4 +159,3 @@ def _preview(outcome: Outcome) -> str:
 def column_schema(schema: Any) -> dg.TableSchema:
     """A search table's columns as the UI shows them."""
     return dg.TableSchema(columns=[dg.TableColumn(field.name, str(field.type)) for field in schema])
-

@@ -32,7 +32,9 @@ def dagster_home() -> Path:
         if not (home / "dagster.yaml").exists():
             (home / "dagster.yaml").write_text(_INSTANCE_SETTINGS)
     except OSError as error:
-        raise SettingsError(f"DAGSTER_HOME {home} cannot be used ({error.strerror or error}); name another folder") from None
+        raise SettingsError(
+            f"DAGSTER_HOME {home} cannot be used ({error.strerror or error}); name another folder"
+        ) from None
     os.environ["DAGSTER_HOME"] = str(home)
     return home
 

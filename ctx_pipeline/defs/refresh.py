@@ -1,9 +1,7 @@
 """`corpus_refresh`: the unpartitioned asset that finds what changed and drives the four partitioned ones."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -14,7 +12,7 @@ from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, column_schema
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
 from ctx_pipeline.errors import CtxError
 from ctx_pipeline.index.lock import storage_lock
-from ctx_pipeline.refresh import NullSink, Pipeline, RefreshOptions, Sink, Summary
+from ctx_pipeline.refresh import Pipeline, RefreshOptions, Summary
 
 NAME = "corpus_refresh"
 JOB = "refresh"
@@ -22,7 +20,7 @@ LISTED = 50
 """Documents named in metadata and messages; the rest are counted."""
 
 
-class RefreshConfig(dg.Config):  # type: ignore[misc]
+class RefreshConfig(dg.Config):
     """Options of one refresh, as on the command line."""
 
     verify: bool = False
@@ -34,7 +32,7 @@ class RefreshConfig(dg.Config):  # type: ignore[misc]
 class Report:
     """What the command line wants back from a refresh that ran in its own process."""
 
-    progress: Sink = field(default_factory=NullSink)
+    progress: Callable[[int, int], None] = lambda done, total: None
     summary: Summary | None = None
     error: CtxError | None = None
     unforeseen: str = ""
@@ -84,7 +82,10 @@ def refresh_asset(report: Report | None = None) -> dg.AssetsDefinition:
 def refresh_job() -> Any:
     """The job of the command line, the sensor and the schedule."""
     return dg.define_asset_job(
-        JOB, selection=[NAME], description="One refresh: whatever is owed, nothing else.", executor_def=dg.in_process_executor
+        JOB,
+        selection=[NAME],
+        description="One refresh: whatever is owed, nothing else.",
+        executor_def=dg.in_process_executor,
     )
 
 
@@ -107,14 +108,16 @@ def _refresh(
 class _RefreshSink(DagsterSink):
     """Events go to Dagster, progress to its log and to whoever started the refresh."""
 
-    def __init__(self, context: dg.AssetExecutionContext, keys: PartitionKeys, progress: Sink) -> None:
+    def __init__(
+        self, context: dg.AssetExecutionContext, keys: PartitionKeys, progress: Callable[[int, int], None]
+    ) -> None:
         super().__init__(context, keys)
         self._progress = progress
 
     def progress(self, done: int, total: int) -> None:
         """See Sink."""
         self._context.log.info(f"{done} of {total} documents")
-        self._progress.progress(done, total)
+        self._progress(done, total)
 
 
 def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:

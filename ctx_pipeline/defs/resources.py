@@ -1,7 +1,5 @@
 """What the assets need from outside: the pipeline of the current settings, and the identity of this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +11,12 @@ from ctx_pipeline.index.lock import process_is_dead, this_process
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Settings, load_settings
 
-UNFINISHED = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
 T = TypeVar("T")
 _TAG = "ctx/{}"
 
@@ -55,7 +58,9 @@ def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     failed = []
     for run in instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED)):
         if is_dead(run):
-            instance.report_run_failed(run, "The process of this run ended without a word; what it began is owed and taken up.")
+            instance.report_run_failed(
+                run, "The process of this run ended without a word; what it began is owed and taken up."
+            )
             failed.append(run.run_id)
     return failed
 

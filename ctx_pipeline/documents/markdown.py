@@ -1,21 +1,21 @@
 """Block structure of Markdown and of plain text, in character offsets of the untouched text.
 
-Only block rules are parsed; a 1 MB document of the worst kinds tried (nested quotes and lists, brackets, tables,
-headings, NUL) takes at most 7 s, a real one about 0.15 s. Link reference definitions are left in paragraphs: their rule
-is quadratic in a list of definitions, which every changelog has.
+Only block rules are parsed: headings alone need inline markup, for their titles. Link reference definitions stay
+paragraphs, because their rule takes quadratic time over a list of definitions, which most changelogs end with.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
-from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
 BlockKind = Literal[
@@ -25,45 +25,48 @@ BlockKind = Literal[
 TITLE_CHARS = 200
 FRONT_MATTER_CHARS = 65_536
 
-# Lists and quotes nested deeper than this (a list level counts twice) stay one block without children.
-_MAX_NESTING = 20
-# Inline markup of a heading is parsed in its first characters only: some patterns cost quadratic time.
+# Beyond these depths (a list and its item count as two) a marker is ordinary text. The parser's own limit would take
+# everything down to the end of the document into the deepest block. Each level of quotes costs a pass over the lines.
+_MAX_QUOTE_DEPTH = 10
+_MAX_LIST_DEPTH = 24
+# Inline markup of a heading is parsed in its first characters only: brackets and asterisks cost quadratic time.
 _TITLE_SOURCE_CHARS = 1_000
 
 _NEWLINE = re.compile(r"\r\n?|\n")
 _NEWLINE_AND_SPACE = re.compile(r"[\r\n]\s+")
 _FRONT_MATTER_OPENING = re.compile(r"\ufeff?---[ \t]*(?=[\r\n])")
 _FRONT_MATTER_CLOSING = re.compile(r"[\r\n](?:---|\.\.\.)[ \t]*(?=[\r\n]|\Z)")
+# A document may also begin with a thematic break: front matter is what has a key on its first line of content.
 _FRONT_MATTER_KEY = re.compile(r"""(?:\s|#[^\r\n]*[\r\n])*+["']?\w[^:\r\n]*:(?:\s|\Z)""")
 _ATTRIBUTE = r"""(?:[#.][\w:.-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s"'{}]+))"""
 _ATTRIBUTE_LIST = re.compile(rf"\{{:?\s*{_ATTRIBUTE}(?:\s+{_ATTRIBUTE})*\s*\}}")
 _INLINE_MARKUP = re.compile(r"[\\`*_~\[\]<>&!]")
-_REFERENCE_DEFINITION = re.compile(r"(?:\A|[\r\n]) {0,3}\[([^\[\]\r\n]{1,200})\]:[ \t]*[^\s]")
+_REFERENCE_DEFINITION = re.compile(r"(?:\A|[\r\n]) {0,3}\[([^\[\]\r\n]{1,200})\]:[ \t]*\S")
 
-_LEAVES: Mapping[str, BlockKind] = {
+_KINDS: dict[str, BlockKind] = {
+    "heading_open": "heading",
     "paragraph_open": "paragraph",
     "fence": "fence",
     "code_block": "code",
+    "table_open": "table",
     "html_block": "html",
     "hr": "rule",
-    "table_open": "table",
-}
-_CONTAINERS: Mapping[str, BlockKind] = {
     "blockquote_open": "quote",
     "bullet_list_open": "list",
     "ordered_list_open": "list",
     "list_item_open": "item",
 }
-_CLOSINGS = frozenset(["blockquote_close", "bullet_list_close", "ordered_list_close", "list_item_close"])
+_CONTAINERS = frozenset(["quote", "list", "item"])
+_CONTAINER_ENDS = frozenset(["blockquote_close", "bullet_list_close", "ordered_list_close", "list_item_close"])
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of text, `text[start:end]`, that begins and ends with a character other than whitespace.
+    """A block `text[start:end]`, which begins and ends with a character other than whitespace.
 
-    A block owns whole lines: the first block inside a list item or quote begins with the item's marker, later lines
-    keep theirs. The blocks of one level are in order, do not overlap, and hold every non-whitespace character of
-    their parent.
+    A block owns whole lines: the first block inside a list item or quote begins with the item's marker, and later
+    lines keep theirs. The blocks of one level are in order, do not overlap, and together hold every non-whitespace
+    character of their parent, at the top level of the document.
     """
 
     kind: BlockKind
@@ -86,27 +89,202 @@ def line_starts(text: str) -> list[int]:
     return list(accumulate((len(line) + 1 for line in text.split("\n")[:-1]), initial=0))
 
 
-def markdown_blocks(text: str) -> list[Block]:
-    """The document's blocks by CommonMark's block rules, with GFM tables and YAML front matter."""
-    matter_end = _front_matter_end(text)
-    blocks = []
-    if matter_end:
-        start, end = trim(text, 0, matter_end)
-        blocks.append(Block("front_matter", start, end))
-    starts = line_starts(text)
-    first_line = text.count("\n", 0, matter_end) if "\r" not in text else len(_NEWLINE.findall(text, 0, matter_end))
-    body = text[matter_end:] if matter_end else text.removeprefix("\ufeff")
-    tokens = _block_parser().parse(body)
-    return blocks + _tree(text, tokens, [*starts[first_line:], len(text)], first_content=matter_end)
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without the whitespace at its ends; empty when it holds nothing else."""
+    tail = text[start:end].lstrip()
+    start = end - len(tail)
+    return start, start + len(tail.rstrip())
+
+
+def blank_line_cuts(text: str, start: int, end: int) -> list[int]:
+    """For every run of blank lines inside the span, the offset of the text that follows it."""
+    cuts = []
+    for gap in _NEWLINE_AND_SPACE.finditer(text, start, end):
+        space = gap.group().replace("\r\n", "\n")
+        if space.count("\n") + space.count("\r") > 1:
+            cuts.append(gap.end())
+    return cuts
 
 
 def plain_blocks(text: str) -> list[Block]:
     """Paragraphs of plain text: runs of lines separated by blank lines."""
+    spans = (trimmed(text, start, end) for start, end in pairwise([0, *blank_line_cuts(text, 0, len(text)), len(text)]))
+    return [Block("paragraph", start, end) for start, end in spans if start < end]
+
+
+def markdown_blocks(text: str) -> list[Block]:
+    """The document's blocks by CommonMark's block rules, with GFM tables and YAML front matter.
+
+    Two departures, for the sake of time: link reference definitions are paragraphs, and markers nested deeper than
+    10 quotes or 12 lists are text.
+    """
     blocks = []
-    start = 0
-    for cut in [*blank_line_cuts(text, 0, len(text)), len(text)]:
-        first, last = trim(text, start, cut)
-        if first < last:
-            blocks.append(Block("paragraph", first, last))
-        start = cut
-    return blocks
+    matter = _find_front_matter(text)
+    body_start = matter.end if matter else 0
+    if matter:
+        blocks.append(Block("front_matter", *trimmed(text, 0, body_start)))
+    lines = [*line_starts(text), len(text)][len(_NEWLINE.findall(text, 0, body_start)) :]
+    lines[0] = body_start
+    tokens = _block_parser().parse(text[body_start:].removeprefix("\ufeff"))
+    # What the parser takes for blank may hold characters that are not whitespace, such as a lone byte order mark.
+    nodes = _nodes(tokens, _Titles(text)) or [_Node("paragraph", 0)]
+    return [*blocks, *_blocks(text, lines, nodes, 0, len(lines) - 1)]
+
+
+def front_matter(text: str) -> dict[str, object]:
+    """The YAML mapping between `---` lines at the top of a document, keys as text.
+
+    {} when there is none, and when it is malformed, not a mapping, longer than 65,536 characters, or has aliases
+    (nested aliases can stand for more values than fit in memory).
+    """
+    matter = _find_front_matter(text)
+    if not matter:
+        return {}
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("aliases are not supported")
+            return super().compose_node(parent, index)
+
+    try:
+        values = yaml.load(matter.content, Loader)
+    # Beside YAMLError, nonsense raises RecursionError (nesting), ValueError (dates, huge integers), and KeyError,
+    # IndexError or AttributeError (tags such as `!!bool maybe`).
+    except Exception:
+        return {}
+    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _FrontMatter:
+    content: str
+    end: int
+
+
+def _find_front_matter(text: str) -> _FrontMatter | None:
+    opening = _FRONT_MATTER_OPENING.match(text)
+    closing = opening and _FRONT_MATTER_CLOSING.search(text, opening.end(), FRONT_MATTER_CHARS)
+    if not opening or not closing or not _FRONT_MATTER_KEY.match(text, opening.end(), closing.start()):
+        return None
+    return _FrontMatter(text[opening.end() : closing.start()], closing.end())
+
+
+@cache
+def _block_parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_block import blockquote, list_block
+
+    parser = MarkdownIt("commonmark", {"maxNesting": 100}).enable("table").disable("reference")
+    parser.core.ruler.disable(["inline", "text_join"])
+    rules = parser.block.ruler
+    rules.at("list", _within(_MAX_LIST_DEPTH, list_block), {"alt": ["paragraph", "reference", "blockquote"]})
+    rules.at(
+        "blockquote",
+        _within(_MAX_QUOTE_DEPTH, blockquote),
+        {"alt": ["paragraph", "reference", "blockquote", "list"]},
+    )
+    parser.parse("compiles the rule chains, which two threads must not do at once")
+    return parser
+
+
+_BlockRule = Callable[["StateBlock", int, int, bool], bool]
+
+
+def _within(depth: int, rule: _BlockRule) -> _BlockRule:
+    def limited(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
+        return state.level < depth and rule(state, start_line, end_line, silent)
+
+    return limited
+
+
+@dataclass(slots=True)
+class _Node:
+    kind: BlockKind
+    line: int
+    level: int = 0
+    title: str = ""
+    children: list[_Node] = field(default_factory=list)
+
+
+def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
+    root: list[_Node] = []
+    open_children = [root]
+    heading = None
+    for token in tokens:
+        kind = _KINDS.get(token.type)
+        if kind and token.map:
+            node = _Node(kind, token.map[0])
+            open_children[-1].append(node)
+            if kind in _CONTAINERS:
+                open_children.append(node.children)
+            elif kind == "heading":
+                node.level = int(token.tag[1:])
+                heading = node
+        elif token.type in _CONTAINER_ENDS:
+            open_children.pop()
+        elif heading and token.type == "inline":
+            heading.title = titles.plain(token.content)
+            heading = None
+    return root
+
+
+def _blocks(text: str, lines: Sequence[int], nodes: Sequence[_Node], first: int, last: int) -> tuple[Block, ...]:
+    """Blocks of sibling nodes that share the lines `first` to `last` (exclusive): each up to where the next begins.
+
+    So a line that belongs to no node, such as a lone quote marker between two paragraphs, goes to the one before it.
+    """
+    blocks = []
+    for node, (line, next_line) in zip(nodes, pairwise([first, *(node.line for node in nodes[1:]), last]), strict=True):
+        start, end = trimmed(text, lines[line], lines[next_line])
+        if start < end:
+            children = _blocks(text, lines, node.children, line, next_line) if node.children else ()
+            blocks.append(Block(node.kind, start, end, children, node.level, node.title))
+    return tuple(blocks)
+
+
+class _Titles:
+    """Plain text of headings, in a document whose reference definitions are looked up only if a heading needs them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._environment: dict[str, dict[str, dict[str, str]]] | None = None
+
+    def plain(self, source: str) -> str:
+        if source.endswith("}"):
+            attributes = source.rfind("{")
+            if _ATTRIBUTE_LIST.fullmatch(source, max(attributes, 0)):
+                source = source[:attributes]
+        source = source[:_TITLE_SOURCE_CHARS]
+        if _INLINE_MARKUP.search(source):
+            [inline] = _inline_parser().parseInline(source, self._references() if "[" in source else {})
+            source = "".join(_plain_text(inline.children or []))
+        return " ".join(source.split())[:TITLE_CHARS].rstrip()
+
+    def _references(self) -> dict[str, dict[str, dict[str, str]]]:
+        if self._environment is None:
+            from markdown_it.common.utils import normalizeReference
+
+            labels = map(normalizeReference, _REFERENCE_DEFINITION.findall(self._text))
+            self._environment = {"references": {label: {"href": "", "title": ""} for label in labels}}
+        return self._environment
+
+
+@cache
+def _inline_parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("strikethrough")
+    parser.parseInline("*compiles the rule chains*")
+    return parser
+
+
+def _plain_text(tokens: Iterable[Token]) -> Iterable[str]:
+    for token in tokens:
+        if token.type == "image":
+            yield from _plain_text(token.children or [])
+        elif token.type in ("softbreak", "hardbreak"):
+            yield " "
+        elif token.type != "html_inline":
+            yield token.content

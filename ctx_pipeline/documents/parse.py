@@ -22,7 +22,7 @@ _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
 def parse(data: bytes, path: str) -> Parsed:
-    """Decode and describe a document; `path` (POSIX, below the source) tells the format and, without a heading, the title.
+    """Decode and describe a document; `path` (POSIX, below the source) tells format and, without a heading, title.
 
     Raises PermanentError when the bytes are not text.
     """

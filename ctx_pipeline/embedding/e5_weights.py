@@ -137,7 +137,7 @@ def read_weights(path: Path) -> Weights:
     if path.stat().st_size == 0:
         raise FatalError(f"{path} is empty; {_REMEDY}")
     data = np.memmap(path, np.uint8, "r")
-    cursor = _Cursor(path, memoryview(data))
+    cursor = _Cursor(path, data.data)
     if cursor.take(4, "magic") != _MAGIC:
         raise FatalError(f"{path} is not a weight file of {_PACKAGE}: it does not start with {_MAGIC!r}; {_REMEDY}")
     _, hidden, layers, heads, feed_forward, _, _, _ = cursor.unpack("I7i", "header")

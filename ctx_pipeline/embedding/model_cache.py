@@ -37,8 +37,8 @@ def cached(name: str, build: Callable[[], bytes], folder: Path | None) -> bytes:
             raise FatalError(f"the model cache {folder} cannot be used: {error}; {remedy}") from error
     try:
         return _read_or_build(_default_folder(), name, build)
-    except (OSError, RuntimeError) as error:
-        _log.warning("The model cache cannot be used (%s); a temporary folder takes its place: %s", error, remedy)
+    except OSError as error:
+        _log.info("The model cache cannot be used (%s): a temporary folder takes its place", error)
     try:
         return _read_or_build(_private_temporary_folder(), name, build)
     except OSError as error:
@@ -46,11 +46,14 @@ def cached(name: str, build: Callable[[], bytes], folder: Path | None) -> bytes:
 
 
 def _default_folder() -> Path:
-    """Raises RuntimeError when the user has no home folder."""
     if own := os.environ.get("CTX_CACHE_DIR"):
         return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ctx_pipeline"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "ctx_pipeline"
+    try:
+        return Path.home() / ".cache" / "ctx_pipeline"
+    except RuntimeError as error:
+        raise OSError(f"no home folder: {error}") from error
 
 
 def _private_temporary_folder() -> Path:

@@ -67,7 +67,9 @@ def _documents_of(store: Store, name: str) -> dict[str, tuple[int, bool]]:
     if has_ordinals:
         sound &= grouped["ordinal_max"].to_numpy() + 1 == counts
         sound &= grouped["ordinal_count_distinct"].to_numpy() == counts
-    return dict(zip(grouped["doc_id"].to_pylist(), zip(counts.tolist(), np.asarray(sound).tolist(), strict=True), strict=True))
+    return dict(
+        zip(grouped["doc_id"].to_pylist(), zip(counts.tolist(), np.asarray(sound).tolist(), strict=True), strict=True)
+    )
 
 
 def duplicate_ids(store: Store, name: str) -> list[str]:

@@ -12,7 +12,7 @@ from ctx_pipeline.index.tables import Store, text_column
 VECTOR_INDEX_ROWS = 50_000
 """Below this a flat scan answers in about 60 ms with exact results; an index pays from here on."""
 SMALL_FRAGMENTS = 32
-"""Fragments of fewer than 100,000 rows that are worth compacting: queries slow with their number (8 -> 39 ms at 200)."""
+"""Fragments below 100,000 rows that are worth compacting: queries slow with their number (8 -> 39 ms at 200)."""
 UNINDEXED_MIN_ROWS, UNINDEXED_SHARE = 50, 0.05
 """Rows not yet in an index are scanned by each query."""
 OLD_VERSIONS = 64

@@ -199,9 +199,7 @@ def _is_mass_deletion(gone: int, total: int, safety: SafetySettings) -> bool:
     return gone > safety.max_delete_count and gone > safety.max_delete_share * total
 
 
-def _mass_deletion_message(
-    source: str, gone: int, total: int, scan: SourceScan | None, safety: SafetySettings
-) -> str:
+def _mass_deletion_message(source: str, gone: int, total: int, scan: SourceScan | None, safety: SafetySettings) -> str:
     why = "is no longer in the settings" if scan is None else "no longer holds them"
     return (
         f"source {source!r} {why}: deleting {gone} of its {total} documents is held back "

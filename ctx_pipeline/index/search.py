@@ -17,10 +17,10 @@ from ctx_pipeline.settings import Settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
 REFINE_FACTOR = 5
-"""Candidates re-scored by their exact vectors, as a multiple of the limit: recall@20 of 1.0 for IvfSq at 100,000 rows."""
+"""Candidates re-scored by exact vectors, as a multiple of the limit: recall@20 of 1.0 for IvfSq at 100,000 rows."""
 
 _COLUMNS = (
-    "chunk_id", "doc_id", "ordinal", "start", "end", "line", "text", "context", "context_status", "heading_path", "title",
+    "chunk_id", "doc_id", "start", "end", "line", "text", "context", "context_status", "heading_path", "title",
 )  # fmt: skip
 
 

@@ -128,7 +128,9 @@ class SearchTables:
         self, wanted_hash: str, outcomes: Sequence[Outcome], embedder: Embedder
     ) -> dict[str, NDArray[np.float32]]:
         """A vector for every embed_key of the outcomes; stored ones are used again."""
-        texts = {o.doc_id: [rows.embedded_text(*pair) for pair in zip(o.contexts, o.chunks, strict=True)] for o in outcomes}
+        texts = {
+            o.doc_id: [rows.embedded_text(*pair) for pair in zip(o.contexts, o.chunks, strict=True)] for o in outcomes
+        }
         keys = {text: rows.embed_key(wanted_hash, text) for all_texts in texts.values() for text in all_texts}
         vectors = self._stored_vectors(wanted_hash, sorted(keys.values()))
         missing = list(dict.fromkeys(text for text in keys if keys[text] not in vectors))
@@ -180,8 +182,9 @@ class SearchTables:
                 continue
             for block in blocks([key for key in keys if key not in found], KEY_BLOCK):
                 reply = table.search().where(id_filter("embed_key", block)).select(["embed_key", "vector"]).to_arrow()
-                matrix = np.stack(reply["vector"].to_numpy()) if reply.num_rows else []
-                found.update(zip(reply["embed_key"].to_pylist(), matrix, strict=True))
+                if reply.num_rows:
+                    matrix = np.stack(reply["vector"].to_numpy())
+                    found.update(zip(reply["embed_key"].to_pylist(), matrix, strict=True))
         return found
 
     def _wanted(self) -> str:

@@ -147,11 +147,11 @@ class StageRunner:
         found = _by_document(self._store, DOCUMENTS, stored)
         for outcome in stored:
             with _isolated(outcome):
-                row = found.get(outcome.doc_id, [None])[0]
-                self._require(row is not None, outcome, Stage.DOCUMENTS)
-                outcome.document = rows.document_from_row(row)
-                expected = self._hashes.version(Stage.DOCUMENTS, row["content_hash"])
-                self._require(row["version"] == expected, outcome, Stage.DOCUMENTS)
+                kept = found.get(outcome.doc_id, [])
+                self._require(len(kept) == 1, outcome, Stage.DOCUMENTS)
+                expected = self._hashes.version(Stage.DOCUMENTS, kept[0]["content_hash"])
+                self._require(kept[0]["version"] == expected, outcome, Stage.DOCUMENTS)
+                outcome.document = rows.document_from_row(kept[0])
 
     def _read(self, task: Task) -> Document:
         if task.file is None:
@@ -267,18 +267,26 @@ class StageRunner:
             return replace(row, failure=outcome.failure, writing=self._run_id if outcome.done else before)
         assert document is not None
         if Stage.SEARCH not in outcome.done:
-            as_indexed = (row.content_hash, row.parse, row.chunk, row.context, row.indexed.get(self._search_tables.build))
+            as_indexed = (
+                row.content_hash,
+                row.parse,
+                row.chunk,
+                row.context,
+                row.indexed.get(self._search_tables.build),
+            )
             version = hashes.version(Stage.SEARCH, document.content_hash)
             consistent = as_indexed == (document.content_hash, hashes.parse, hashes.chunk, hashes.context, version)
             return replace(row, writing=before if consistent else self._run_id)
-        place, failure = {}, None
-        if Stage.DOCUMENTS not in outcome.done and row.failure and row.failure.content_hash != document.content_hash:
-            failure = row.failure  # met by newer content than the stored document, which was worked on here
-        if Stage.DOCUMENTS in outcome.done:
-            place = {"size": document.size, "mtime_ns": document.mtime_ns, "read_at_ns": document.read_at_ns}
+        read = Stage.DOCUMENTS in outcome.done
+        failure = row.failure
+        if read or (failure and failure.content_hash == document.content_hash):
+            failure = None  # else it was met by newer content than the stored document, which was worked on here
+        place = document if read else row
         return replace(
             row,
-            **place,
+            size=place.size,
+            mtime_ns=place.mtime_ns,
+            read_at_ns=place.read_at_ns,
             content_hash=document.content_hash,
             parse=hashes.parse,
             chunk=hashes.chunk,

@@ -119,7 +119,9 @@ class SearchTableSpec:
         """The spec of an open table. Raises StorageError when it was not made by this package."""
         raw = (schema.metadata or {}).get(b"ctx_search")
         if raw is None:
-            raise StorageError("the search table carries no ctx_search metadata; rebuild the index in a new storage.uri")
+            raise StorageError(
+                "the search table carries no ctx_search metadata; rebuild the index in a new storage.uri"
+            )
         values = json.loads(raw)
         return cls(**{**values, "languages": tuple(values["languages"])})
 
@@ -282,7 +284,9 @@ class Store:
 
     def search_tables(self) -> dict[str, SearchTableSpec]:
         """Every `search_<n>` table with what it was built with, oldest first."""
-        names = sorted((n for n in self.names() if n.startswith("search_")), key=lambda n: int(n.removeprefix("search_")))
+        names = sorted(
+            (n for n in self.names() if n.startswith("search_")), key=lambda n: int(n.removeprefix("search_"))
+        )
         return {name: SearchTableSpec.from_schema(self.table(name).schema) for name in names}
 
     def create_search_table(self, name: str, spec: SearchTableSpec) -> None:

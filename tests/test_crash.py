@@ -1,0 +1,211 @@
+"""A crash loses nothing: SIGKILL at each named commit point and at random moments, then a rerun.
+
+Between kill and rerun the world may change: nothing, the edit undone, the file deleted, restored, a setting put back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ctx_pipeline.doctor import diagnose
+from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.index.lock import is_locked
+from ctx_pipeline.index.tables import Store
+from tests.project import SEARCH_COLUMNS, Project
+
+ROOT = Path(__file__).parents[1]
+BEFORE = "# Cuotas\n\nIntro.\n\n## Plan Free\n\nSesenta peticiones por minuto.\n\n## Plan Pro\n\nMil peticiones.\n"
+AFTER = BEFORE.replace("Mil", "Dos mil") + "\n## Plan Scale\n\nSeis mil peticiones.\n"
+
+POINTS = [
+    "keys", "marked", "documents", "chunks", "contexts", "search", "events", "ledger",
+    "removal marked", "removed from search", "removed from contexts", "removed from chunks", "removed from documents",
+    "keys removed", "removal done",
+]  # fmt: skip
+
+
+def prepare(project: Project) -> None:
+    """Four documents indexed; then one edited, one added, one deleted, one renamed."""
+    for name in ("edited", "deleted", "renamed", "kept"):
+        project.write(f"{name}.md", BEFORE.replace("Cuotas", name))
+    project.refresh()
+    project.write("edited.md", AFTER.replace("Cuotas", "edited"))
+    project.write("added.md", AFTER.replace("Cuotas", "added"))
+    (project.docs / "deleted.md").unlink()
+    (project.docs / "renamed.md").rename(project.docs / "anew.md")
+
+
+def undo_edit(project: Project) -> None:
+    project.write("edited.md", BEFORE.replace("Cuotas", "edited"))
+
+
+def delete_edited_and_added(project: Project) -> None:
+    (project.docs / "edited.md").unlink()
+    (project.docs / "added.md").unlink()
+
+
+def restore_deleted(project: Project) -> None:
+    project.write("deleted.md", BEFORE.replace("Cuotas", "deleted"))
+    (project.docs / "anew.md").rename(project.docs / "renamed.md")
+
+
+def nothing(project: Project) -> None:
+    pass
+
+
+def other_setting(project: Project) -> None:
+    project.write_settings(chunking={"max_tokens": 40})
+
+
+CHANGES: list[Callable[[Project], None]] = [nothing, undo_edit, delete_edited_and_added, restore_deleted, other_setting]
+
+
+def kill_refresh(project: Project, point: str, nth: int = 1) -> list[str]:
+    """Run a refresh that kills itself there; the commit points it reached."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.killed_refresh", point, str(nth)],
+        cwd=ROOT,
+        env={**os.environ, **project.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    if not point.startswith("after-ms"):
+        assert done.returncode == -signal.SIGKILL, f"{point} was never reached: {done.stdout}"
+    return done.stdout.splitlines()
+
+
+def assert_sound(project: Project, fresh: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a rerun: the rows of an undisturbed build, keys and ledger agree, no run is left started."""
+    result, _ = project.dagster_refresh(monkeypatch)
+    assert result.success
+    for path in sorted(project.docs.rglob("*.md")):
+        fresh.write(str(path.relative_to(project.docs)), path.read_bytes())
+    fresh.write_settings(**{name: values for name, values in project.sections.items() if name != "storage"})
+    fresh.refresh()
+    assert project.search_rows() == fresh.search_rows()
+    ledger = Ledger.read(project.pipeline().store)
+    assert set(ledger.rows) == project.keys() == project.documents()
+    assert not [row.doc_id for row in ledger.rows.values() if row.writing or row.failure]
+    assert diagnose(project.pipeline(), project.keys) == []
+    with project.instance() as instance:
+        started = instance.get_runs(filters=dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+    assert started == []
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_a_commit_point(
+    point: str, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = CHANGES[POINTS.index(point) % len(CHANGES)]
+    prepare(project)
+    kill_refresh(project, point)
+    change(project)
+    assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("point", ["chunks", "search"])
+def test_whatever_happens_between_the_kill_and_the_rerun(
+    point: str, change: Callable[[Project], None], project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(project)
+    kill_refresh(project, point)
+    change(project)
+    assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)
+
+
+def test_a_setting_put_back_after_a_kill_in_the_middle_of_its_change(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(project)
+    project.refresh()
+    project.write_settings(search={"languages": ["English"]})
+    kill_refresh(project, "search")
+    assert Ledger.read(project.pipeline().store).rows
+    project.write_settings(search={"languages": ["Spanish", "English"]})
+    assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)
+    assert project.pipeline().store.search_tables().keys() == {"search_1"}
+
+
+def test_every_durable_step_is_a_kill_point_of_this_module(project: Project) -> None:
+    prepare(project)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.killed_refresh", "never"],
+        cwd=ROOT,
+        env={**os.environ, **project.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.splitlines()) == set(POINTS)
+
+
+def test_killed_at_random_moments_while_a_reader_watches(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(30):
+        project.write(f"d{n}.md", BEFORE.replace("Cuotas", f"Doc {n}"))
+    project.refresh()
+    store, stop, problems, reads = Store(project.pipeline().store.uri), threading.Event(), [], []
+
+    def watch() -> None:
+        while not stop.is_set():
+            rows = store.all_rows("search_1", ["doc_id", "ordinal", "content_hash"]).to_pylist()
+            reads.append(len(rows))
+            by_document = defaultdict(list)
+            for row in rows:
+                by_document[row["doc_id"]].append(row)
+            for doc_id, found in by_document.items():
+                if sorted(row["ordinal"] for row in found) != list(range(len(found))):
+                    problems.append((doc_id, "ordinals"))
+                if len({row["content_hash"] for row in found}) != 1:
+                    problems.append((doc_id, "mixed contents"))
+
+    reader = threading.Thread(target=watch)
+    reader.start()
+    try:
+        chance = random.Random(7)
+        for round_ in range(3):
+            for n in range(30):
+                project.write(f"d{n}.md", AFTER.replace("Cuotas", f"Doc {n} in round {round_}"))
+            (project.docs / f"d{round_}.md").unlink()
+            kill_refresh(project, f"after-ms:{chance.uniform(50, 1200):.0f}")
+            assert not is_locked(project.pipeline().store.uri)
+    finally:
+        stop.set()
+        reader.join()
+    assert problems == []
+    assert len(reads) > 3
+    assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)
+
+
+def test_two_refreshes_at_once_lose_and_double_nothing(project: Project, tmp_path: Path) -> None:
+    for n in range(6):
+        project.write(f"d{n}.md", BEFORE.replace("Cuotas", f"Doc {n}"))
+    command = [sys.executable, "-m", "ctx_pipeline.cli", "refresh", "--json"]
+    runs = [
+        subprocess.Popen(command, env={**os.environ, **project.environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    outputs = [run.communicate() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    fresh = Project(tmp_path / "fresh")
+    for path in project.docs.iterdir():
+        fresh.write(path.name, path.read_bytes())
+    fresh.refresh()
+    assert project.search_rows(SEARCH_COLUMNS) == fresh.search_rows()
+    events = project.events()["search_index"]
+    assert sorted(partition for partition, _ in events) == [f"docs/d{n}.md" for n in range(6)]

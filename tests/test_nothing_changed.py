@@ -1,0 +1,156 @@
+"""Nothing changed means nothing done; and each setting redoes its stage, what follows from it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project, age
+
+TEXT = "# Límites\n\nIntro.\n\n## Plan Pro\n\nEl límite sube a 1.000 peticiones.\n"
+
+
+def command(project: Project, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "ctx_pipeline.cli", *arguments],
+        env={**os.environ, **project.environment, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_second_refresh_writes_no_table_and_logs_no_event(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(5):
+        project.write(f"d{n}.md", TEXT + str(n))
+    project.dagster_refresh(monkeypatch)
+    versions, events = project.versions(), project.events()
+    reply = json.loads(command(project, "refresh", "--json").stdout)
+    assert reply["run_id"] is None
+    assert reply["documents"] == {"added": 0, "changed": 0, "removed": 0, "unchanged": 5, "failed": 0, "skipped": 0}
+    assert reply["vectors"] == {"embedded": 0, "reused": 0}
+    assert project.versions() == versions
+    assert project.events() == events
+
+
+def test_a_refresh_run_with_nothing_owed_changes_no_table(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("a.md", TEXT)
+    project.dagster_refresh(monkeypatch)
+    versions, events = project.versions(), project.events()
+    result, _ = project.dagster_refresh(monkeypatch)
+    assert result.success
+    assert project.versions() == versions
+    assert project.events() == events
+
+
+def test_nothing_owed_imports_no_dagster_and_search_neither(project: Project) -> None:
+    project.write("a.md", TEXT)
+    project.refresh()
+    for arguments in (["refresh"], ["refresh", "--dry-run"], ["search", "límite"], ["status"], ["show", "a.md"]):
+        code = (
+            "import sys; from ctx_pipeline.cli import cli; "
+            f"cli.main({arguments!r}, standalone_mode=False); "
+            "sys.exit('dagster' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **project.environment}, check=False)
+        assert done.returncode == 0, arguments
+
+
+def test_touching_every_file_is_noted_once_and_not_worked_on(project: Project) -> None:
+    for n in range(3):
+        project.write(f"d{n}.md", TEXT + str(n))
+    age(project.docs, 3600)
+    project.refresh()
+    before = project.versions()
+    age(project.docs, 1800)
+    assert command(project, "refresh").stdout.count("nothing to do") == 1
+    after = project.versions()
+    assert {name for name in after if after[name] != before[name]} == {"ledger"}
+    assert command(project, "refresh").returncode == 0
+    assert project.versions() == after
+
+
+STAGES = ("raw_documents", "chunks", "contexts", "search_index")
+
+
+@pytest.mark.parametrize(
+    ("setting", "redone"),
+    [
+        ({"chunking": {"max_tokens": 64}}, STAGES[1:]),
+        ({"contexts": {"method": "none"}}, STAGES[2:]),
+        ({"search": {"languages": ["English"]}}, STAGES[3:]),
+        ({"search": {"candidates": 20}}, ()),
+        ({"search": {"rrf_k": 10}}, ()),
+        ({"storage": {"retention": 99}}, ()),
+        ({"schedule": {"cron": "0 4 * * *"}}, ()),
+        ({"safety": {"max_delete_count": 1}}, ()),
+        ({"dagster": {"max_documents_per_run": 7}}, ()),
+    ],
+)
+def test_each_setting_redoes_its_stage_and_what_follows(
+    setting: dict, redone: tuple[str, ...], project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("a.md", TEXT)
+    project.write("b.md", TEXT + "more")
+    project.dagster_refresh(monkeypatch)
+    before = {asset: len(events) for asset, events in project.events().items()}
+    project.write_settings(**setting)
+    assert project.pipeline().plan().owed == bool(redone)
+    result, _ = project.dagster_refresh(monkeypatch)
+    assert result.success
+    new = {asset: len(events) - before[asset] for asset, events in project.events().items()}
+    assert new == {asset: 2 if asset in redone else 0 for asset in STAGES}
+    assert not project.pipeline().plan().owed
+
+
+def test_a_parser_of_another_version_reads_every_document_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("a.md", TEXT)
+    project.dagster_refresh(monkeypatch)
+    monkeypatch.setattr("ctx_pipeline.documents.parse.VERSION", 99)
+    project.dagster_refresh(monkeypatch)
+    assert {asset: len(events) for asset, events in project.events().items()} == dict.fromkeys(STAGES, 2)
+
+
+def test_another_embedder_is_built_beside_and_reuses_contexts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("a.md", TEXT)
+    project.dagster_refresh(monkeypatch)
+    monkeypatch.setattr("ctx_pipeline.embedding.hashing.HashingEmbedder.fingerprint", "another model of that window")
+    result, report = project.dagster_refresh(monkeypatch)
+    assert result.success
+    assert report.summary is not None
+    assert report.summary.switched_to == "search_2"
+    assert {asset: len(events) for asset, events in project.events().items()} == {
+        "raw_documents": 1, "chunks": 1, "contexts": 1, "search_index": 2,
+    }  # fmt: skip
+
+
+def test_a_lost_search_table_is_built_again(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    project.write("a.md", TEXT)
+    project.dagster_refresh(monkeypatch)
+    rows = project.search_rows()
+    project.pipeline().store.drop("search_1")
+    result, _ = project.dagster_refresh(monkeypatch)
+    assert result.success
+    assert project.search_rows() == rows
+
+
+def test_lost_rows_are_found_by_their_number_and_restored(project: Project) -> None:
+    for n in range(4):
+        project.write(f"d{n}.md", TEXT + str(n))
+    project.refresh()
+    rows = project.search_rows()
+    store = project.pipeline().store
+    store.table("search_1").delete("doc_id = 'docs/d2.md'")
+    store.table("chunks").delete("doc_id = 'docs/d3.md'")
+    assert {work.doc_id for work in project.pipeline().plan().work} == {"docs/d2.md", "docs/d3.md"}
+    project.refresh()
+    assert project.search_rows() == rows
+    assert not project.pipeline().plan().owed
