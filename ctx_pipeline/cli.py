@@ -214,7 +214,7 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
     from ctx_pipeline.index.ledger import Ledger
     from ctx_pipeline.index.plan import plan_counts
 
-    counts = plan_counts(plan, Ledger.read(pipeline.store).rows)
+    counts = plan_counts(plan, Ledger.read(pipeline.store).indexed())
     if as_json:
         owed = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
         click.echo(json.dumps({"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}))

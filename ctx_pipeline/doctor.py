@@ -58,7 +58,8 @@ def fix(pipeline: Pipeline) -> list[str]:
     damage = audit(pipeline.store, ledger, tables.names)
     tables_with_rows = (DOCUMENTS, CHUNKS, CONTEXTS, *tables.names)
     twice = {name: _documents_with_duplicates(pipeline, name) for name in tables_with_rows}
-    damaged = {*damage.stages, *(doc_id for doc_ids in twice.values() for doc_id in doc_ids)} & ledger.rows.keys()
+    doubled = (doc_id for doc_ids in twice.values() for doc_id in doc_ids)
+    damaged = {*damage.stages, *doubled, *_wrong_contents(pipeline, ledger, tables.live)} & ledger.rows.keys()
     if damaged:
         ledger.put([replace(ledger.rows[doc_id], writing="doctor") for doc_id in sorted(damaged)])
         for name, doc_ids in twice.items():
@@ -123,21 +124,22 @@ def _rows(pipeline: Pipeline, ledger: Ledger) -> Iterator[Finding]:
         if duplicates:
             yield Finding("ids", "error", f"{_many(duplicates, 'id')} twice in {name}, such as {duplicates[0]}", FIX)
     if tables.live:
-        yield from _hashes(pipeline, ledger, tables.live)
+        wrong = _wrong_contents(pipeline, ledger, tables.live)
+        if wrong:
+            message = f"{_many(wrong, 'document')} of another content than the ledger's, such as {wrong[0]}"
+            yield Finding("hashes", "error", message, FIX)
 
 
-def _hashes(pipeline: Pipeline, ledger: Ledger, live: str) -> Iterator[Finding]:
-    """The live rows' content hash against the ledger's."""
+def _wrong_contents(pipeline: Pipeline, ledger: Ledger, live: str) -> list[str]:
+    """Documents whose live rows carry another content hash than the ledger."""
+    if not live:
+        return []
     pairs = pipeline.store.all_rows(live, ["doc_id", "content_hash"]).group_by(["doc_id", "content_hash"]).aggregate([])
-    wrong = [
+    return [
         pair["doc_id"]
         for pair in pairs.to_pylist()
         if (row := ledger.rows.get(pair["doc_id"])) and not row.writing and row.content_hash != pair["content_hash"]
     ]
-    if wrong:
-        yield Finding(
-            "hashes", "error", f"{_many(wrong, 'document')} of another content than the ledger's: {wrong[0]}", FIX
-        )
 
 
 def _indexes(pipeline: Pipeline) -> Iterator[Finding]:

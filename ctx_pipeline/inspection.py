@@ -79,7 +79,7 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
         "context_method": pipeline.contextualizer.method,
         "last_indexed": max((row.indexed_at.isoformat() for row in rows if row.indexed_at), default=None),
         "bytes": sum(table_bytes(pipeline.store, name) for name in names),
-        "owed": plan_counts(plan, ledger.rows) if plan.owed else {},
+        "owed": plan_counts(plan, ledger.indexed()) if plan.owed else {},
         "failed": plan.failed,
         "skipped": plan.skipped,
         "held_back": plan.held,

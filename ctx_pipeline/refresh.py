@@ -16,7 +16,7 @@ from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.index.audit import quick_damage
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import Upkeep, maintain
-from ctx_pipeline.index.plan import Plan, Work, make_plan
+from ctx_pipeline.index.plan import Plan, Work, make_plan, stored_work
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import Outcome, StageRunner, Task
 from ctx_pipeline.index.tables import Store, blocks
@@ -170,7 +170,7 @@ class Pipeline:
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
         plan = self._plan(ledger, tables, options)
-        known = set(ledger.rows)
+        known = ledger.indexed()
         summary = Summary(
             run_id=run_id,
             unchanged=plan.unchanged,
@@ -180,7 +180,7 @@ class Pipeline:
         )
         tables.prepare()
         runner = self.runner(ledger, tables, run_id, on_commit=on_commit)
-        sink.reconcile_keys([*ledger.rows, *(work.doc_id for work in plan.work if work.doc_id not in known)])
+        sink.reconcile_keys([*ledger.rows, *(work.doc_id for work in plan.work)])
         on_commit("keys")
         if plan.orphans:
             runner.remove(plan.orphans)
@@ -193,6 +193,11 @@ class Pipeline:
             _count(summary, outcomes, known)
             done += len(batch)
             sink.progress(done, len(plan.work))
+        # What cannot be read now still follows the settings, from its last good version.
+        for batch in _batches(stored_work(map(ledger.rows.get, summary.failures), self.hashes, tables.build), ledger):
+            outcomes = runner.run(batch)
+            sink.documents_done(outcomes)
+            runner.finish(outcomes)
         for block in blocks(plan.removed, REMOVAL_BLOCK):
             runner.remove(block)
             sink.documents_removed(block)

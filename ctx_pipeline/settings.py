@@ -9,28 +9,35 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    NonNegativeInt,
-    PositiveInt,
     SecretStr,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from ctx_pipeline.errors import SettingsError
+from ctx_pipeline.setting_types import (
+    Address,
+    Count,
+    CountOrZero,
+    Cron,
+    Folder,
+    Languages,
+    Patterns,
+    Share,
+    StorageFolder,
+    Timezone,
+    is_text,
+)
 
 CONTEXT_TOKENS = 128
 """Room kept for the context of a chunk, counted by the embedder's tokenizer. Constant: changing how contexts are
 written must not cut the documents anew, and evaluation compares methods on the same chunks."""
-
-FTS_LANGUAGES = (
-    "Arabic", "Danish", "Dutch", "English", "Finnish", "French", "German", "Greek", "Hungarian", "Italian",
-    "Norwegian", "Portuguese", "Romanian", "Russian", "Spanish", "Swedish", "Tamil", "Turkish",
-)  # fmt: skip
-"""The stemmers of LanceDB's full-text index, by the names it wants."""
 
 BUILT_IN_EMBEDDERS = ("multilingual-e5-small", "hashing")
 RESERVED_VARIABLES = frozenset({"CTX_CONFIG", "CTX_CACHE_DIR"})
@@ -42,50 +49,28 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-def _known_language(value: str) -> str:
-    if value not in FTS_LANGUAGES:
-        raise ValueError(f"{value!r} is not one of {', '.join(FTS_LANGUAGES)}")
-    return value
-
-
-def _known_timezone(value: str) -> str:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-    try:
-        ZoneInfo(value)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{value!r} is not a time zone of the IANA database, such as Europe/Madrid") from None
-    return value
-
-
-def _valid_cron(value: str | None) -> str | None:
-    if value is not None and (value.startswith("@") or len(value.split()) != 5):
-        raise ValueError(f"{value!r} is not a cron expression of five fields, such as '0 3 * * *'")
-    return value
-
-
 class SourceSettings(Section):
     """A named root of documents."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
-    path: Path
-    include: tuple[str, ...] = ("*.md", "*.markdown", "*.mdx", "*.txt", "*.rst")
-    exclude: tuple[str, ...] = (".*",)
-    max_bytes: PositiveInt = 10_000_000
+    path: Folder
+    include: Patterns = ("*.md", "*.markdown", "*.mdx", "*.txt", "*.rst")
+    exclude: Patterns = (".*",)
+    max_bytes: Count = 10_000_000
 
 
 class StorageSettings(Section):
     """Where the tables are, and how long old versions stay readable (seconds)."""
 
-    uri: Path = Path(".ctx/index")
-    retention: NonNegativeInt = 10
+    uri: StorageFolder = Path(".ctx/index")
+    retention: CountOrZero = 10
 
 
 class ChunkingSettings(Section):
     """How documents are cut; `max_tokens` is a ceiling counted by o200k_base."""
 
     strategy: Literal["recursive"] = "recursive"
-    max_tokens: Annotated[int, Field(ge=32, le=8192)] = 512
+    max_tokens: Annotated[int, Field(strict=True, ge=32, le=8192)] = 512
 
 
 class ContextSettings(Section):
@@ -97,58 +82,52 @@ class ContextSettings(Section):
 class EmbeddingSettings(Section):
     """The embedder. `base_url` selects an OpenAI-compatible endpoint; `path` is the cache folder of built models."""
 
-    model: Annotated[str, Field(min_length=1)] = "multilingual-e5-small"
-    path: Path | None = None
-    base_url: str | None = None
+    base_url: Address | None = Field(default=None, repr=False)
+    """Not in the repr: an address may hold a password."""
+    model: str = "multilingual-e5-small"
+    path: Folder | None = None
     api_key: SecretStr | None = None
-    dimension: PositiveInt | None = None
-    window_tokens: Annotated[int, Field(ge=256)] = 8191
+    dimension: Count | None = None
+    window_tokens: Annotated[Count, Field(ge=256)] = 8191
 
-    @model_validator(mode="after")
-    def _model_is_reachable(self) -> EmbeddingSettings:
-        if self.base_url is None and self.model not in BUILT_IN_EMBEDDERS:
+    @field_validator("model")
+    @classmethod
+    def _model_is_reachable(cls, value: str, others: ValidationInfo) -> str:
+        if others.data.get("base_url") is None and value not in BUILT_IN_EMBEDDERS:
             raise ValueError(
-                f"model {self.model!r} is not one of {', '.join(BUILT_IN_EMBEDDERS)}; "
+                f"{value!r} is not one of {', '.join(BUILT_IN_EMBEDDERS)}; "
                 "any other model needs embedding.base_url, an OpenAI-compatible endpoint"
             )
-        return self
+        return value
 
 
 class SearchSettings(Section):
     """Retrieval: candidates of each leg, the full-text languages, the constant of reciprocal rank fusion."""
 
-    candidates: Annotated[int, Field(ge=1, le=10_000)] = 150
-    languages: tuple[Annotated[str, AfterValidator(_known_language)], ...] = Field(
-        default=("Spanish", "English"), min_length=1
-    )
-    rrf_k: PositiveInt = 60
-
-    @model_validator(mode="after")
-    def _languages_differ(self) -> SearchSettings:
-        if len(set(self.languages)) != len(self.languages):
-            raise ValueError("languages names a language twice")
-        return self
+    candidates: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 150
+    languages: Languages = ("Spanish", "English")
+    rrf_k: Count = 60
 
 
 class ScheduleSettings(Section):
     """When `scheduled_refresh` runs; without a cron it is defined but stopped."""
 
-    cron: Annotated[str | None, AfterValidator(_valid_cron)] = None
-    timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
+    cron: Cron | None = None
+    timezone: Timezone = "UTC"
 
 
 class DagsterSettings(Section):
     """Name of the dynamic partitions, and the documents of one partitioned run of a backfill."""
 
     partitions: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")] = "documents"
-    max_documents_per_run: PositiveInt = 500
+    max_documents_per_run: Count = 500
 
 
 class SafetySettings(Section):
     """Deletions of one source are held back when they exceed the share of its documents AND the count."""
 
-    max_delete_share: Annotated[float, Field(ge=0, le=1)] = 0.2
-    max_delete_count: NonNegativeInt = 20
+    max_delete_share: Share = 0.2
+    max_delete_count: CountOrZero = 20
 
 
 class Settings(Section):
@@ -198,12 +177,15 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """
     environ = os.environ if environ is None else environ
     path = settings_file(environ)
-    values = _read_file(path, named=bool(environ.get("CTX_CONFIG")))
-    from_environment = _overlay_environment(values, environ)
     try:
-        settings = Settings.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(_one_line(error, path, from_environment)) from None
+        values = _read_file(path, named=bool(environ.get("CTX_CONFIG")))
+        from_environment = _overlay_environment(values, environ)
+        try:
+            settings = Settings.model_validate(values)
+        except ValidationError as error:
+            raise SettingsError(_message(error, path, from_environment)) from None
+    except SettingsError as error:
+        raise SettingsError(" ".join(str(error).splitlines())) from None
     return _absolute(settings, path.parent, from_environment)
 
 
@@ -218,7 +200,7 @@ def _read_file(path: Path, *, named: bool) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read as UTF-8 text ({error})") from None
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -230,55 +212,74 @@ def _overlay_environment(values: dict[str, Any], environ: Mapping[str, str]) -> 
             continue
         section, *key = variable.removeprefix("CTX_").lower().split("__", 1)
         if not key and section not in Settings.model_fields:
+            _refuse_single_underscore(variable, section)
             continue  # some other program's variable
         target = values
         if key:
             target = values.setdefault(section, {})
             if not isinstance(target, dict):
-                raise SettingsError(f"environment variable {variable}: [{section}] is not a table of keys")
+                raise SettingsError(f"environment variable {variable}: {section} has no keys that a variable can set")
         name = key[0] if key else section
         target[name] = _environment_value(section, name if key else None, environ[variable])
         origin[(section, *key)] = variable
     return origin
 
 
+def _refuse_single_underscore(variable: str, words: str) -> None:
+    for section in Settings.model_fields:
+        key = words.removeprefix(f"{section}_")
+        if key != words and key in _keys_of(section):
+            right = f"CTX_{section}__{key}".upper()
+            raise SettingsError(f"environment variable {variable}: two underscores follow the section: {right}")
+
+
 def _environment_value(section: str, key: str | None, raw: str) -> Any:
     """A TOML literal where the setting is not a plain string: `5`, `["Spanish"]`, `[{name="docs", path="d"}]`."""
-    field = Settings.model_fields.get(section)
-    if key is not None and field is not None and isinstance(field.annotation, type):
-        inner = getattr(field.annotation, "model_fields", {}).get(key)
-        kinds = {inner.annotation, *get_args(inner.annotation)} if inner is not None else set()
-        if kinds & {str, Path, SecretStr}:
-            return raw
+    if key is not None and is_text(_keys_of(section).get(key)):
+        return raw
     try:
         return tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return raw
 
 
-def _one_line(error: ValidationError, path: Path, from_environment: Mapping[tuple[str, ...], str]) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    location = first["loc"]
+def _message(error: ValidationError, path: Path, from_environment: Mapping[tuple[str, ...], str]) -> str:
+    # A misspelt key comes first: it explains why another one is missing.
+    found = sorted(error.errors(include_url=False, include_input=False), key=lambda e: e["type"] != "extra_forbidden")
+    location = found[0]["loc"]
     words = tuple(str(part) for part in location)
-    variable = from_environment.get(words[:2]) or from_environment.get(words[:1])
+    set_by = (name for key, name in from_environment.items() if key == words[: len(key)] or words == key[: len(words)])
+    variable = next(set_by, "")
     where = f"environment variable {variable}" if variable else str(path)
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-    if first["type"] == "extra_forbidden":
-        what = f"unknown key; allowed here: {', '.join(_allowed_keys(location[:-1]))}"
-    else:
-        what = first["msg"].removeprefix("Value error, ")
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {key}: {what}{more}" if key else f"{where}: {what}{more}"
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return ": ".join(part for part in (where, key, _what(found[0])) if part) + more
+
+
+def _what(error: ErrorDetails) -> str:
+    location = error["loc"]
+    match error["type"]:
+        case "extra_forbidden":
+            return f"unknown key; allowed here: {', '.join(_allowed_keys(location[:-1]))}"
+        case "model_type":
+            return f"must be a table with keys of {', '.join(_allowed_keys(location))}"
+        case "tuple_type":
+            return "must be written as [[source]] entries" if location == ("source",) else "must be a list"
+        case _:
+            return error["msg"].removeprefix("Value error, ")
 
 
 def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Settings
-    for part in location:
-        if isinstance(part, str):
-            annotation: Any = model.model_fields[part].annotation
-            candidates = (annotation, *get_args(annotation))
-            model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
-    return sorted(model.model_fields)
+    return sorted(_keys_of(str(location[0])) if location else Settings.model_fields)
+
+
+def _keys_of(section: str) -> dict[str, Any]:
+    """The type of each key of a section, or of an entry of a list of tables; empty for other names."""
+    field = Settings.model_fields.get(section)
+    for model in (field.annotation, *get_args(field.annotation)) if field else ():
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            return {name: inner.annotation for name, inner in model.model_fields.items()}
+    return {}
 
 
 def _absolute(settings: Settings, folder: Path, from_environment: Mapping[tuple[str, ...], str]) -> Settings:
@@ -286,10 +287,6 @@ def _absolute(settings: Settings, folder: Path, from_environment: Mapping[tuple[
         base = Path.cwd() if key in from_environment else folder
         return base / value.expanduser()
 
-    if "://" in str(settings.storage.uri) or ":/" in str(settings.storage.uri):
-        raise SettingsError(
-            f"storage.uri: {settings.storage.uri} is not a local folder; only local folders are supported"
-        )
     return settings.model_copy(
         update={
             "source": tuple(s.model_copy(update={"path": resolve(s.path, "source")}) for s in settings.source),

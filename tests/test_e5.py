@@ -41,7 +41,7 @@ HOSTILE = {
     "control characters": "".join(map(chr, range(32))) + "\x7f\x85\x9f",
     "U+FDFA": "\ufdfa" * 100_000,
     "emoji": "👩‍👩‍👧‍👦🏳️‍🌈🇪🇸" * 500,
-    "CJK": "漢字仮名交じり文" * 5_000,
+    "CJK": "漢字仮名交じり文" * 2_000,
     "one line of 5 MB": "x1" * 2_500_000,
     "a million words": "word " * 1_000_000,
     "combining marks": "a" + "\u0300\u0327" * 50_000,
@@ -77,9 +77,7 @@ def test_context_brings_the_chunk_nearer_to_the_question(embedder: E5Embedder) -
     assert (plain, contextual) == (pytest.approx(0.802, abs=0.01), pytest.approx(0.932, abs=0.01))
 
 
-@pytest.mark.parametrize(
-    "text", ["El límite sube a 1.000 peticiones por minuto.", "日本語の文章です。", "x", CONTEXTUAL]
-)
+@pytest.mark.parametrize("text", ["El límite sube a 1.000.", "日本語の文章です。"])
 def test_the_quantized_graph_is_near_the_float_model(
     embedder: E5Embedder, weights: Weights, vocabulary: bytes, text: str
 ) -> None:
@@ -119,9 +117,9 @@ def test_a_longer_text_is_embedded_up_to_the_window(embedder: E5Embedder) -> Non
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_any_text_has_a_vector_and_a_count(embedder: E5Embedder, text: str) -> None:
-    for vector in (embedder.embed_passages([text])[0], embedder.embed_query(text)):
-        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
-    assert embedder.count_tokens([text])[0] >= 0
+    assert np.linalg.norm(embedder.embed_passages([text])[0]) == pytest.approx(1, abs=1e-5)
+    alone, followed, word = embedder.count_tokens([text, f"{text} end", "end"])
+    assert followed == alone + word
 
 
 def test_nothing_counts_as_nothing(embedder: E5Embedder) -> None:
@@ -294,7 +292,8 @@ def float_model(weights: Weights, ids: list[int]) -> NDArray[np.float64]:
     def norm(x: NDArray[np.float64], name: str) -> NDArray[np.float64]:
         centred = x - x.mean(1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + weights.epsilon)
-        return scaled * weights.vector(f"{name}.w") + weights.vector(f"{name}.b")
+        result: NDArray[np.float64] = scaled * weights.vector(f"{name}.w") + weights.vector(f"{name}.b")
+        return result
 
     def by_head(x: NDArray[np.float64]) -> NDArray[np.float64]:
         return x.reshape(len(x), weights.heads, -1).transpose(1, 0, 2)

@@ -98,6 +98,10 @@ class Ledger:
         table = store.table(LEDGER).to_arrow()
         return cls(store, (LedgerRow.from_row(row) for row in table.to_pylist()))
 
+    def indexed(self) -> set[str]:
+        """Documents that some version of is indexed."""
+        return {doc_id for doc_id, row in self.rows.items() if row.content_hash}
+
     def put(self, rows: Sequence[LedgerRow]) -> None:
         """Store rows, in one commit."""
         self._store.upsert(LEDGER, [row.to_row() for row in rows])

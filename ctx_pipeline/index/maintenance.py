@@ -15,6 +15,9 @@ SMALL_FRAGMENTS = 32
 """Fragments below 100,000 rows that are worth compacting: queries slow with their number (8 -> 39 ms at 200)."""
 UNINDEXED_MIN_ROWS, UNINDEXED_SHARE = 50, 0.05
 """Rows not yet in an index are scanned by each query."""
+DEAD_BYTES_MIN, DEAD_BYTES_FACTOR = 1_000_000, 1.8
+"""Bytes on disk, old versions and indexes included, as a multiple of the live data's; a fresh search table with two
+full-text indexes has about 1.4."""
 OLD_VERSIONS = 64
 """Versions of a table after which the old ones are removed."""
 
@@ -69,9 +72,9 @@ def maintain(store: Store, search_tables: Sequence[str], retention_s: int, *, fo
         table = store.table(name)
         if name in search_tables:
             ensure_vector_index(table)
-        reason = "asked for" if force else _reason(table)
+        before = table_bytes(store, name)
+        reason = "asked for" if force else _reason(table, before)
         if reason:
-            before = table_bytes(store, name)
             table.optimize(cleanup_older_than=timedelta(seconds=retention_s))
             done.append(Upkeep(name, reason, before, table_bytes(store, name)))
     return done
@@ -88,11 +91,14 @@ def unindexed_rows(table: Any) -> int:
     return max((s.num_unindexed_rows for s in stats if s is not None), default=0)
 
 
-def _reason(table: Any) -> str:
+def _reason(table: Any, bytes_on_disk: int) -> str:
     """Which threshold the table crossed; empty for none."""
-    fragments = table.stats()["fragment_stats"]["num_small_fragments"]
+    stats = table.stats()
+    fragments = stats["fragment_stats"]["num_small_fragments"]
     if fragments >= SMALL_FRAGMENTS:
         return f"{fragments} small fragments"
+    if bytes_on_disk > max(DEAD_BYTES_MIN, DEAD_BYTES_FACTOR * stats["total_bytes"]):
+        return f"{bytes_on_disk:,} bytes on disk for {stats['total_bytes']:,} of data"
     unindexed = unindexed_rows(table)
     if unindexed >= max(UNINDEXED_MIN_ROWS, UNINDEXED_SHARE * table.count_rows()):
         return f"{unindexed} unindexed rows"

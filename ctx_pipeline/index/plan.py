@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctx_pipeline.documents.source import FoundFile, SourceScan
@@ -166,6 +166,15 @@ def _plan_stored(row: LedgerRow, hashes: StageHashes, target: str, damage: Damag
         plan.work.append(Work(row.doc_id, owed[0], owed[1], None, edited=False))
 
 
+def stored_work(rows: Iterable[LedgerRow | None], hashes: StageHashes, target: str) -> list[Work]:
+    """Work on the stored documents of `rows` that needs no source."""
+    plan = Plan()
+    for row in rows:
+        if row is not None:
+            _plan_stored(row, hashes, target, Damage(), plan)
+    return plan.work
+
+
 def _owed_stage(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage) -> tuple[Stage, str] | None:
     reasons: list[tuple[Stage, str]] = []
     if row.parse != hashes.parse:
@@ -218,9 +227,8 @@ def _report(scan: SourceScan, plan: Plan) -> None:
         plan.warnings.append(f"{prefix} cannot be read ({reason}); what is indexed below it stays")
 
 
-def plan_counts(plan: Plan, known: Iterable[str]) -> dict[str, int]:
-    """Documents by what would happen to them."""
-    known = set(known)
+def plan_counts(plan: Plan, known: Container[str]) -> dict[str, int]:
+    """Documents by what would happen to them; `known` are those that are indexed already."""
     return {
         "added": sum(1 for work in plan.work if work.doc_id not in known),
         "changed": sum(1 for work in plan.work if work.doc_id in known),

@@ -1,0 +1,119 @@
+"""Where text may be cut: sentence ends, blank lines, lines, words, characters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+from ctx_pipeline.documents.markdown import blank_line_cuts, trimmed
+
+Cutter = Callable[[str, int, int, int], Iterable[int]]
+"""(text, start, end, piece_chars) -> increasing offsets inside the span. `piece_chars` is the size, in characters,
+up to which small pieces are joined again: a cutter may leave out cuts that are closer together than that."""
+
+_NEWLINE = re.compile(r"\r\n?|\n")
+_WHITESPACE = re.compile(r"\s+")
+_SENTENCE_END = re.compile(r"""[.!?…]["'”’»)\]*_`]*\s+|[。！？]["'”’」』）]*\s*""")
+_FENCE_OPENING = re.compile(r"[>\s*+\-\d.)]*(?:`{3}|~{3})[^\r\n]*\s*")
+_FENCE_CLOSING = re.compile(r"[>\s]*(?:`{3,}|~{3,})\s*")
+
+# Joined emoji have up to 11 code points; longer runs of combining marks are cut so that no text defeats the limits.
+_MAX_GRAPHEME_CHARS = 16
+_ZERO_WIDTH_JOINER = "\u200d"
+
+
+def sentence_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
+    """After a full stop, question or exclamation mark that whitespace and no lower-case letter follows."""
+    marks = _SENTENCE_END.finditer(text, start, end)
+    return [mark.end() for mark in marks if not text[mark.end() : mark.end() + 1].islower()]
+
+
+def line_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
+    """At the beginning of every line but the first."""
+    return [newline.end() for newline in _NEWLINE.finditer(text, start, end)]
+
+
+def row_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
+    """At every line of a table but the second, which underlines its head."""
+    return list(line_cuts(text, start, end, piece_chars))[1:]
+
+
+def code_paragraph_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
+    """After blank lines; the fences stay with the code next to them."""
+    return _inside_fences(text, start, end, blank_line_cuts(text, start, end))
+
+
+def code_line_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
+    """At every line; the fences stay with the code next to them."""
+    return _inside_fences(text, start, end, [newline.end() for newline in _NEWLINE.finditer(text, start, end)])
+
+
+def _inside_fences(text: str, start: int, end: int, cuts: list[int]) -> list[int]:
+    if cuts and _FENCE_OPENING.fullmatch(text, start, cuts[0]):
+        del cuts[0]
+    if cuts and _FENCE_CLOSING.fullmatch(text, cuts[-1], end):
+        del cuts[-1]
+    return cuts
+
+
+def word_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
+    """After whitespace, at every `piece_chars` characters or more."""
+    space = _WHITESPACE.search(text, start + piece_chars, end)
+    while space:
+        yield space.end()
+        space = _WHITESPACE.search(text, space.end() + piece_chars, end)
+
+
+def character_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
+    """Every `piece_chars` characters or a little more, not inside what a reader sees as one character."""
+    cut = _grapheme_boundary(text, start + piece_chars)
+    while cut < end:
+        yield cut
+        cut = _grapheme_boundary(text, cut + piece_chars)
+
+
+def _grapheme_boundary(text: str, offset: int) -> int:
+    """The first offset from `offset` on that separates no base character from its marks, joiners and the like."""
+    limit = min(offset + _MAX_GRAPHEME_CHARS, len(text))
+    while offset < limit and _joined(text, offset):
+        offset += 1
+    return offset
+
+
+def _joined(text: str, offset: int) -> bool:
+    before, after = text[offset - 1], text[offset]
+    if after.isascii():
+        return before == _ZERO_WIDTH_JOINER and not after.isspace()
+    if "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff":
+        return True
+    if _is_flag_letter(before) and _is_flag_letter(after):
+        letters = 1
+        while letters < _MAX_GRAPHEME_CHARS and offset > letters and _is_flag_letter(text[offset - 1 - letters]):
+            letters += 1
+        return letters % 2 == 1
+    return (
+        before == _ZERO_WIDTH_JOINER
+        or after == _ZERO_WIDTH_JOINER
+        or unicodedata.category(after)[0] == "M"
+        or "\U0001f3fb" <= after <= "\U0001f3ff"
+        or "\U000e0020" <= after <= "\U000e007f"
+    )
+
+
+def _is_flag_letter(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def pieces(text: str, start: int, end: int, cutter: Cutter, piece_chars: int) -> list[tuple[int, int]]:
+    """The span cut by `cutter`: trimmed spans that hold all its non-whitespace characters.
+
+    Neighbours that together have at most `piece_chars` characters stay one piece, to bound the number of pieces.
+    """
+    kept = [start]
+    for cut, following in pairwise([*cutter(text, start, end, piece_chars), end]):
+        if following - kept[-1] > piece_chars:
+            kept.append(cut)
+    spans = (trimmed(text, *span) for span in pairwise([*kept, end]))
+    return [span for span in spans if span[0] < span[1]]

@@ -1,0 +1,175 @@
+"""The parts that chunks are packed from: blocks, split only as far as the size limit demands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ctx_pipeline.chunking.boundaries import (
+    Cutter,
+    character_cuts,
+    code_line_cuts,
+    code_paragraph_cuts,
+    line_cuts,
+    pieces,
+    row_cuts,
+    sentence_cuts,
+    word_cuts,
+)
+from ctx_pipeline.chunking.tokens import count_tokens
+from ctx_pipeline.documents.markdown import Block, BlockKind
+
+if TYPE_CHECKING:
+    from ctx_pipeline.chunking.recursive import SizeLimit
+
+# No token of o200k_base is longer, so longer texts need no counting to be known as too large.
+_MAX_TOKEN_CHARS = 128
+
+_Steps = tuple[tuple[Cutter, bool], ...]
+"""Ways to split, coarsest first, each with whether small neighbours stay together."""
+
+_CHARACTERS: _Steps = ((character_cuts, True), (character_cuts, False))
+_WORDS: _Steps = ((word_cuts, True), (word_cuts, False), *_CHARACTERS)
+_LINES: _Steps = ((line_cuts, True), *_WORDS)
+_PROSE: _Steps = ((sentence_cuts, True), *_LINES)
+_CODE: _Steps = ((code_paragraph_cuts, True), (code_line_cuts, True), *_WORDS)
+_STEPS: dict[BlockKind, _Steps] = {
+    "table": ((row_cuts, True), *_WORDS),
+    "front_matter": _LINES,
+    "fence": _CODE,
+    "code": _CODE,
+    "html": _CODE,
+}
+_WHOLE: frozenset[BlockKind] = frozenset(["table", "fence", "code"])
+
+
+@dataclass(slots=True)
+class Unit:
+    """A span that is not divided further, with its size and that of the whitespace before it."""
+
+    start: int
+    end: int
+    gap_start: int
+    """Where the whitespace before `start` begins."""
+    steps: _Steps = ()
+    children: tuple[Block, ...] = ()
+    kind: BlockKind = "paragraph"
+    level: int = 0
+    """Of a heading of the document itself, not of one inside a quote or list item; its first part keeps it."""
+    title: str = ""
+    sticky: bool = False
+    """Belongs with what follows: a heading, the head of a table that is split."""
+    tokens: int = -1
+    embedder_tokens: int = -1
+    gap_tokens: int = 0
+    gap_embedder_tokens: int = 0
+
+    @property
+    def is_content(self) -> bool:
+        return self.kind != "front_matter" and not (self.level and self.sticky)
+
+
+def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit) -> list[Unit]:
+    """The blocks as units that each fit the limit, and where a heading comes before them, fit beside it.
+
+    Left larger are single characters, and beside a heading, tables and code that fit alone.
+    """
+    units = list(_units(blocks, blocks[0].start if blocks else 0, nested=False))
+    gap_sizes = {"": (0, 0), " ": (0, 0)}
+    divided = True
+    while divided:
+        _measure(text, units, gap_sizes, limit)
+        divided = False
+        parts: list[Unit] = []
+        for unit, lead in _with_leads(units, limit):
+            too_large = not limit.allows(unit.tokens, unit.embedder_tokens)
+            crowded = not limit.allows(lead[0] + unit.tokens, lead[1] + unit.embedder_tokens)
+            if too_large or (crowded and unit.kind not in _WHOLE):
+                unit_parts = _split(text, unit, 0 if too_large else len(_CHARACTERS), limit)
+                divided |= unit_parts[0] is not unit
+                parts += unit_parts
+            else:
+                parts.append(unit)
+        units = parts
+    return units
+
+
+def _units(blocks: Sequence[Block], gap_start: int, *, nested: bool) -> Iterator[Unit]:
+    for block in blocks:
+        yield Unit(
+            block.start,
+            block.end,
+            gap_start,
+            _STEPS.get(block.kind, _PROSE),
+            block.children,
+            block.kind,
+            level=0 if nested else block.level,
+            title=block.title,
+            sticky=block.kind == "heading",
+        )
+        gap_start = block.end
+
+
+def _measure(text: str, units: Sequence[Unit], gap_sizes: dict[str, tuple[int, int]], limit: SizeLimit) -> None:
+    """Counts the units that are not counted yet, and the whitespace before them, with one call per tokenizer.
+
+    Whitespace counts as if it stood alone, but a single space as nothing: it joins the word after it.
+    """
+    longest = _MAX_TOKEN_CHARS * limit.max_tokens
+    too_large = (limit.max_tokens + 1, limit.embedder_tokens + 1)
+    new = [unit for unit in units if unit.tokens < 0]
+    counted = [unit for unit in new if unit.end - unit.start <= longest]
+    gaps = {text[unit.gap_start : unit.start] for unit in new if unit.start - unit.gap_start <= longest}
+    new_gaps = sorted(gaps - gap_sizes.keys())
+    texts = [*(text[unit.start : unit.end] for unit in counted), *new_gaps]
+    sizes = list(zip(count_tokens(texts), limit.count_embedder_tokens(texts), strict=True)) if texts else []
+    gap_sizes.update(zip(new_gaps, sizes[len(counted) :], strict=True))
+    for unit in new:
+        unit.tokens, unit.embedder_tokens = too_large
+        gap = text[unit.gap_start : unit.start] if unit.start - unit.gap_start <= longest else None
+        unit.gap_tokens, unit.gap_embedder_tokens = too_large if gap is None else gap_sizes[gap]
+    for unit, size in zip(counted, sizes, strict=False):
+        unit.tokens, unit.embedder_tokens = size
+
+
+def _with_leads(units: Sequence[Unit], limit: SizeLimit) -> Iterator[tuple[Unit, tuple[int, int]]]:
+    """Each unit with the size of the headings that should share its chunk: the last ones before it, up to 3/4 of it."""
+    headings: list[Unit] = []
+    for unit in units:
+        tokens = embedder_tokens = 0
+        if unit.sticky:
+            headings.append(unit)
+        elif headings:
+            following = unit
+            for heading in reversed(headings):
+                more_tokens = tokens + heading.tokens + following.gap_tokens
+                more_embedder_tokens = embedder_tokens + heading.embedder_tokens + following.gap_embedder_tokens
+                if not limit.allows(more_tokens * 4 // 3, more_embedder_tokens * 4 // 3):
+                    break
+                tokens, embedder_tokens = more_tokens, more_embedder_tokens
+                following = heading
+            headings.clear()
+        yield unit, (tokens, embedder_tokens)
+
+
+def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Unit]:
+    """The unit's parts by the coarsest way that divides it, without the last `steps_left` ways; else the unit."""
+    if unit.children:
+        return list(_units(unit.children, unit.gap_start, nested=True))
+    # Parts of a sixteenth of the limit, at about four characters a token, waste little of a chunk.
+    small_chars = max(1, min(limit.max_tokens, limit.embedder_tokens) // 4)
+    while len(unit.steps) > steps_left:
+        (cutter, joins_small), unit.steps = unit.steps[0], unit.steps[1:]
+        spans = pieces(text, unit.start, unit.end, cutter, small_chars if joins_small else 1)
+        if len(spans) > 1:
+            gap_starts = [unit.gap_start, *(end for _, end in spans)]
+            kind: BlockKind = "front_matter" if unit.kind == "front_matter" else "paragraph"
+            parts = [
+                Unit(*span, gap_start, unit.steps, kind=kind)
+                for span, gap_start in zip(spans, gap_starts, strict=False)
+            ]
+            parts[0].level, parts[0].title = unit.level, unit.title
+            parts[0].sticky = unit.kind == "table"
+            return parts
+    return [unit]

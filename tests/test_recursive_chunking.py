@@ -1,0 +1,403 @@
+"""Chunks must lose nothing, respect both limits, keep what belongs together, and not move when another section does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.chunking.tokens import count_tokens
+from ctx_pipeline.documents.markdown import Block, markdown_blocks
+
+LONGEST_CHARACTER = 16
+
+
+def count_words(texts: Sequence[str]) -> list[int]:
+    return [len(re.findall(r"\w+|[^\w\s]", text)) for text in texts]
+
+
+def size_limit(max_tokens: int, embedder_tokens: int) -> SizeLimit:
+    return SizeLimit(max_tokens, embedder_tokens, count_words)
+
+
+WIDE, NARROW, TINY = size_limit(512, 379), size_limit(128, 128), size_limit(32, 40)
+
+
+def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
+    position = 0
+    newlines = 0
+    for chunk in chunks:
+        assert position <= chunk.start < chunk.end
+        assert not text[position : chunk.start].strip()
+        assert chunk.text == text[chunk.start : chunk.end] == chunk.text.strip()
+        newlines += len(re.findall(r"\r\n|\r|\n", text[position : chunk.start]))
+        assert chunk.line == newlines + 1
+        newlines += len(re.findall(r"\r\n|\r|\n", chunk.text))
+        position = chunk.end
+    assert not text[position:].strip()
+    contents = [chunk.text for chunk in chunks]
+    assert [chunk.tokens for chunk in chunks] == count_tokens(contents)
+    assert [chunk.embedder_tokens for chunk in chunks] == limit.count_embedder_tokens(contents)
+    for chunk in chunks:
+        within = chunk.tokens <= limit.max_tokens and chunk.embedder_tokens <= limit.embedder_tokens
+        assert within or len(chunk.text) <= LONGEST_CHARACTER
+
+
+def all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        yield from all_blocks(block.children)
+
+
+def assert_tables_and_fences_whole(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
+    for block in all_blocks(markdown_blocks(text)):
+        if block.kind in ("table", "fence"):
+            source = text[block.start : block.end]
+            if count_tokens([source])[0] <= limit.max_tokens and count_words([source])[0] <= limit.embedder_tokens:
+                assert any(chunk.start <= block.start and block.end <= chunk.end for chunk in chunks), source
+
+
+def expected_path(text: str, chunk: Chunk) -> tuple[str, ...]:
+    blocks = markdown_blocks(text)
+    content = [block for block in blocks if block.kind not in ("heading", "front_matter")]
+    inside = [block for block in content if block.end > chunk.start and block.start < chunk.end]
+    position = max(inside[0].start, chunk.start) if inside else chunk.end
+    path: list[Block] = []
+    for block in blocks:
+        if block.kind == "heading" and block.start < position:
+            path = [*(above for above in path if above.level < block.level), block]
+    return tuple(block.title for block in path if block.title)
+
+
+words = st.sampled_from(
+    [
+        "uno",
+        "dos",
+        "límite",
+        "sube",
+        "a1",
+        "x_y",
+        "`code`",
+        "10.000",
+        "plan,",
+        "fin.",
+        "¿Qué?",
+        "<|endoftext|>",
+        "中文",
+        "año",
+        "word",
+    ]
+)
+sentences = st.lists(words, min_size=1, max_size=12).map(lambda parts: " ".join(parts) + ".")
+paragraphs = st.lists(sentences, min_size=1, max_size=8).map(" ".join) | st.lists(
+    sentences, min_size=1, max_size=5
+).map("\n".join)
+heading_lines = st.tuples(st.integers(1, 4), st.lists(words, max_size=3)).map(
+    lambda parts: f"{'#' * parts[0]} {' '.join(parts[1])}"
+)
+setext_headings = st.sampled_from(["Título\n===", "Two words\n---"])
+fences = st.tuples(
+    st.sampled_from(["```", "~~~"]), st.lists(st.sampled_from(["x = 1", "", "# no", "  y()"]), max_size=12)
+).map(lambda parts: "\n".join([parts[0] + "py", *parts[1], parts[0]]))
+tables = st.lists(st.tuples(words, words), max_size=12).map(
+    lambda rows: "\n".join(["| a | b |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
+)
+leaves = paragraphs | fences | tables
+
+
+def indent(text: str, first: str, rest: str) -> str:
+    return first + text.replace("\n", "\n" + rest)
+
+
+def contain(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    inside = st.lists(inner, min_size=1, max_size=3).map("\n\n".join)
+    items = st.lists(inside.map(lambda text: indent(text, "- ", "  ")), min_size=1, max_size=4)
+    return items.map("\n".join) | inside.map(lambda text: indent(text, "> ", "> "))
+
+
+blocks = st.recursive(leaves, contain, max_leaves=6)
+odd_space = st.sampled_from(
+    ["\n\n", "\n\n", "\n\n", "\n \t\n", "\n\n\n\n\n", "\n\x0c\n", "\n\n\u2028\n\n", "\n\n" + " " * 3]
+)
+documents = st.tuples(
+    st.sampled_from(["", "", "---\ntitle: x\n---\n"]),
+    st.lists(
+        st.tuples(blocks | heading_lines | heading_lines | setext_headings, odd_space).map("".join), max_size=10
+    ).map("".join),
+    st.sampled_from(["\n", "\n", "\r\n", "\r"]),
+).map(lambda parts: (parts[0] + parts[1]).replace("\n", parts[2]))
+limits = st.sampled_from([WIDE, NARROW, TINY, size_limit(40, 12), size_limit(7, 9)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=documents, limit=limits)
+def test_markdown_is_covered_within_the_limits(text: str, limit: SizeLimit) -> None:
+    chunks = split(text, markdown=True, limit=limit)
+    assert_sound(text, chunks, limit)
+    assert_tables_and_fences_whole(text, chunks, limit)
+    assert [chunk.text for chunk in split(text, markdown=True, limit=limit)] == [chunk.text for chunk in chunks]
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=documents, limit=st.sampled_from([WIDE, NARROW, size_limit(60, 60)]))
+def test_heading_paths_are_those_in_force_at_the_first_content(text: str, limit: SizeLimit) -> None:
+    for chunk in split(text, markdown=True, limit=limit):
+        assert chunk.heading_path == expected_path(text, chunk)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.text() | documents,
+    limit=limits | st.sampled_from([size_limit(1, 1), size_limit(2, 100)]),
+    markdown=st.booleans(),
+)
+def test_any_text_is_covered_within_the_limits(text: str, limit: SizeLimit, markdown: bool) -> None:
+    assert_sound(text, split(text, markdown=markdown, limit=limit), limit)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    preface=st.lists(paragraphs, max_size=2),
+    sections=st.lists(
+        st.lists(blocks | st.sampled_from(["### Detalle", "#### Más"]), min_size=1, max_size=5), min_size=2, max_size=5
+    ),
+    data=st.data(),
+    limit=st.sampled_from([WIDE, NARROW, TINY]),
+)
+def test_an_edit_leaves_the_chunks_of_other_sections_alone(
+    preface: list[str], sections: list[list[str]], data: st.DataObject, limit: SizeLimit
+) -> None:
+    def section_chunks(parts: list[list[str]]) -> list[list[tuple[str, tuple[str, ...]]]]:
+        sources = ["# Manual", *preface]
+        starts = [0]
+        for number, part in enumerate(parts):
+            starts.append(len("\n\n".join(sources)))
+            sources += [f"## Sección {number}", "Texto.", *part]
+        found: list[list[tuple[str, tuple[str, ...]]]] = [[] for _ in starts]
+        for chunk in split("\n\n".join(sources), markdown=True, limit=limit):
+            found[sum(start <= chunk.start for start in starts[1:])].append((chunk.text, chunk.heading_path))
+        return found
+
+    edited = data.draw(st.integers(0, len(sections) - 1))
+    position = data.draw(st.integers(0, len(sections[edited])))
+    addition = data.draw(paragraphs)
+    changed = [list(part) for part in sections]
+    if data.draw(st.booleans()):
+        changed[edited].insert(position, addition)
+    else:
+        changed[edited][position:] = [addition]
+    before, after = section_chunks(sections), section_chunks(changed)
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        # Without a preface the first section shares its chunks with the title above it.
+        if number != edited + 1 and not (number == 0 and edited == 0 and not preface):
+            assert old == new
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\r\n", "\u2028\x0c\xa0"])
+def test_blank_text_has_no_chunks(text: str) -> None:
+    assert split(text, markdown=True, limit=WIDE) == []
+    assert split(text, markdown=False, limit=WIDE) == []
+
+
+def test_a_short_document_is_one_chunk_with_its_figures() -> None:
+    text = "\n# Plan\n\nHello world.\n"
+    [chunk] = split(text, markdown=True, limit=WIDE)
+    assert chunk == Chunk(1, 21, 2, "# Plan\n\nHello world.", ("Plan",), 6, 5)
+
+
+def chunk_texts(text: str, limit: SizeLimit = WIDE) -> list[str]:
+    chunks = split(text, markdown=True, limit=limit)
+    assert_sound(text, chunks, limit)
+    return [chunk.text for chunk in chunks]
+
+
+def test_every_section_begins_a_chunk_and_titles_stay_with_the_first() -> None:
+    text = "# Title\n\n## One\n\ntext one\n\n### Sub\n\ntext\n\n## Two\n\ntext two\n"
+    assert chunk_texts(text) == ["# Title\n\n## One\n\ntext one\n\n### Sub\n\ntext", "## Two\n\ntext two"]
+
+
+def test_an_introduction_is_a_section_of_its_own() -> None:
+    assert chunk_texts("# Title\n\nIntro\n\n## One\n\na\n\n## Two\n\nb") == [
+        "# Title\n\nIntro",
+        "## One\n\na",
+        "## Two\n\nb",
+    ]
+
+
+def test_a_heading_above_the_top_level_begins_a_chunk_too() -> None:
+    assert chunk_texts("## A\n\na\n\n# B\n\nb\n\n## C\n\nc") == ["## A\n\na", "# B\n\nb", "## C\n\nc"]
+
+
+def test_sections_follow_the_only_level_there_is() -> None:
+    assert chunk_texts("intro\n\n### Only\n\ntext") == ["intro", "### Only\n\ntext"]
+
+
+def test_front_matter_stays_with_the_beginning() -> None:
+    text = "---\ntitle: x\n---\n\n# Title\n\n## One\n\na\n\n## Two\n\nb"
+    first, second = split(text, markdown=True, limit=WIDE)
+    assert (first.start, first.heading_path) == (0, ("Title", "One"))
+    assert second.heading_path == ("Title", "Two")
+
+
+def test_plain_text_has_no_headings() -> None:
+    text = "# One\n\na\n\n# Two\n\nb"
+    [chunk] = split(text, markdown=False, limit=WIDE)
+    assert (chunk.text, chunk.heading_path) == (text, ())
+
+
+def prose(sentence_count: int) -> str:
+    return " ".join(f"Sentence number {number} says this." for number in range(sentence_count))
+
+
+def test_a_subsection_that_fits_a_chunk_is_not_divided() -> None:
+    small, large = prose(2), prose(4)
+    assert chunk_texts(f"# T\n\n{small}\n\n## A\n\n{large}\n\nMore.\n\n## B\n\n{small}", size_limit(40, 40)) == [
+        f"# T\n\n{small}",
+        f"## A\n\n{large}\n\nMore.",
+        f"## B\n\n{small}",
+    ]
+
+
+def test_chunks_of_a_long_section_are_filled() -> None:
+    text = "# T\n\n" + "\n\n".join(prose(3) for _ in range(40))
+    chunks = split(text, markdown=True, limit=NARROW)
+    assert_sound(text, chunks, NARROW)
+    assert min(chunk.embedder_tokens for chunk in chunks[:-1]) > 0.75 * NARROW.embedder_tokens
+
+
+def test_a_heading_takes_along_the_first_part_of_a_paragraph_or_list() -> None:
+    for content in (prose(6), "\n".join(f"- Item number {number} of them." for number in range(6))):
+        text = f"# A\n\n{prose(5)}\n\n# Long heading of the section\n\n{content}"
+        exact = size_limit(1000, count_words([content])[0])
+        chunks = chunk_texts(text, exact)
+        assert chunks[1].startswith("# Long heading of the section\n\n" + content[:20])
+        assert len(chunks) == 3
+
+
+def test_only_a_whole_table_leaves_its_heading_behind() -> None:
+    table = "| a | b |\n|---|---|\n" + "\n".join(f"| row {row} | value |" for row in range(5))
+    text = f"# Long heading of the section\n\n{table}\n\nAfter."
+    assert chunk_texts(text, size_limit(1000, count_words([table])[0])) == [
+        "# Long heading of the section",
+        table,
+        "After.",
+    ]
+
+
+def test_tables_and_fences_inside_a_divided_list_stay_whole() -> None:
+    fence = "```py\n  first()\n\n  second()\n\n  third()\n  ```"
+    table = "| a | b |\n  |---|---|\n  | 1 | 2 |\n  | 3 | 4 |"
+    text = f"- {prose(4)}\n\n  {fence}\n- {prose(4)}\n\n  {table}\n- {prose(4)}"
+    chunks = chunk_texts(text, size_limit(60, 45))
+    assert len(chunks) > 3
+    assert any(fence in chunk for chunk in chunks)
+    assert any(table in chunk for chunk in chunks)
+
+
+def test_an_oversized_table_is_divided_between_rows_and_keeps_its_head() -> None:
+    rows = [f"| row {row} | value of row {row} |" for row in range(60)]
+    text = "# T\n\nBefore.\n\n| a | b |\n|---|---|\n" + "\n".join(rows)
+    chunks = chunk_texts(text, NARROW)
+    assert "| a | b |\n|---|---|\n| row 0 |" in "\n".join(chunks)
+    assert [row for chunk in chunks for row in chunk.split("\n") if row.startswith("| row")] == rows
+
+
+def test_an_oversized_fence_is_divided_at_blank_lines_and_keeps_its_fences() -> None:
+    functions = [f"def f{number}():\n    x = {number}\n    return x" for number in range(12)]
+    chunks = chunk_texts("```py\n" + "\n\n\n".join(functions) + "\n```", size_limit(70, 70))
+    assert len(chunks) > 2
+    assert all(chunk.removeprefix("```py\n").startswith("def ") for chunk in chunks)
+    assert chunks[-1].endswith("return x\n```")
+
+
+def test_an_oversized_paragraph_is_divided_at_sentences() -> None:
+    chunks = chunk_texts(prose(40) + " It ends at 5 p.m. on the last day.", NARROW)
+    assert len(chunks) > 1
+    assert all(chunk.startswith("Sentence number") and chunk.endswith(".") for chunk in chunks)
+
+
+def test_an_oversized_sentence_is_divided_at_lines_then_words() -> None:
+    lines = [" ".join(f"w{line}x{word}" for word in range(8)) for line in range(6)]
+    assert chunk_texts("\n".join(lines), size_limit(1000, 20)) == ["\n".join(lines[i : i + 2]) for i in (0, 2, 4)]
+    assert "".join(chunk_texts(" ".join(lines), size_limit(1000, 5))).split() != lines
+    assert set(" ".join(chunk_texts(" ".join(lines), size_limit(1000, 5))).split()) == set(" ".join(lines).split())
+
+
+@pytest.mark.parametrize("character", ["e\u0301", "👨‍👩‍👧‍👦", "👍🏽", "🇪🇸", "\ud83d\ude00", "का", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"])
+@pytest.mark.parametrize("limit", [size_limit(40, 1000), size_limit(2, 1000)])
+def test_characters_are_not_torn_apart(character: str, limit: SizeLimit) -> None:
+    text = character * 200
+    chunks = chunk_texts(text, limit)
+    assert len(chunks) > 5
+    assert all(chunk == character * (len(chunk) // len(character)) for chunk in chunks)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" + " " * 1_000_000 + "y",
+        "word " * 200_000,
+        "a" * 500_000,
+        "<|endoftext|>" * 5_000,
+        "# a\n" * 10_000,
+        "#\n" * 10_000,
+        "a" + "\u0301" * 50_000,
+        "- a\n" * 10_000,
+        ">" * 200_000,
+        "".join("  " * depth + "- item\n" for depth in range(200)),
+        "\x00\x0c\u2028" * 20_000,
+        "a.\n" * 20_000,
+        "\ud800" * 20_000,
+    ],
+    ids=lambda text: ascii(text[:12]),
+)
+def test_hostile_text_is_covered_within_the_limits(text: str) -> None:
+    for markdown in (True, False):
+        assert_sound(text, split(text, markdown=markdown, limit=WIDE), WIDE)
+
+
+def test_headings_without_content_share_chunks() -> None:
+    chunks = split("# a\n" * 1_000, markdown=True, limit=WIDE)
+    assert len(chunks) < 10
+
+
+def test_tokenizers_are_asked_in_batches() -> None:
+    calls = []
+
+    def counting(texts: Sequence[str]) -> list[int]:
+        calls.append(len(texts))
+        return count_words(texts)
+
+    text = "\n\n".join(f"## Section {number}\n\n{prose(10)}\n\n- a\n- b" for number in range(50))
+    assert len(split(text, markdown=True, limit=SizeLimit(512, 379, counting))) == 50
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("sizes", [(0, 10), (10, 0), (512, -3)])
+def test_a_limit_without_room_is_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=rf"max_tokens={sizes[0]} and embedder_tokens={sizes[1]}"):
+        size_limit(*sizes)
+
+
+def corpus_texts(corpora: Path, folder: str) -> list[str]:
+    paths = sorted(path for path in (corpora / folder).rglob("*") if path.is_file())
+    assert len(paths) >= 5
+    return [path.read_bytes().decode() for path in paths]
+
+
+@pytest.mark.parametrize("limit", [WIDE, NARROW, TINY], ids=["512", "128", "32"])
+@pytest.mark.parametrize("folder", ["fastapi-es/base", "code-search/docs", "mixed-prose/docs", "prose-es/docs"])
+def test_real_documents_are_covered_within_the_limits(corpora: Path, folder: str, limit: SizeLimit) -> None:
+    for text in corpus_texts(corpora, folder):
+        assert_sound(text, split(text, markdown=folder.startswith("fastapi"), limit=limit), limit)
+
+
+def test_no_chunk_of_real_documents_ends_with_a_heading(corpora: Path) -> None:
+    for text in corpus_texts(corpora, "fastapi-es/base"):
+        ends = {block.end for block in markdown_blocks(text) if block.kind == "heading"}
+        assert not [chunk.text for chunk in split(text, markdown=True, limit=WIDE)[:-1] if chunk.end in ends]

@@ -1,0 +1,137 @@
+"""Search: both legs, full text for Spanish and English, filters, literal queries, pinned reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from ctx_pipeline.errors import StorageError
+from ctx_pipeline.index.maintenance import ensure_vector_index, maintain
+from ctx_pipeline.index.search import SearchIndex, reciprocal_rank_fusion
+from tests.project import Project
+
+
+@pytest.fixture
+def index(project: Project) -> SearchIndex:
+    project.write("facturas.md", "# Cobros\n\nLa facturación se emite el primer día del mes.\n")
+    project.write("limites.md", "# Cuotas\n\nEl límite del plan Pro sube a 1.000 peticiones por minuto.\n")
+    project.write("runs.md", "# Jobs\n\nA run starts every night and writes its report.\n")
+    project.write("errors.md", '# Errors\n\nTS-999 means that the "ledger" is locked. See error_code {42}.\n')
+    project.write("weather.md", "# Weather\n\nSunny days are expected in the whole valley.\n")
+    project.refresh()
+    return SearchIndex.open(project.settings.storage.uri, project.settings)
+
+
+@pytest.mark.parametrize(
+    ("query", "document"),
+    [
+        ("facturación", "facturas"), ("facturacion", "facturas"), ("facturas", "facturas"), ("FACTURACIÓN", "facturas"),
+        ("límites", "limites"), ("limite", "limites"), ("running", "runs"), ("runs", "runs"), ("report", "runs"),
+        ("TS-999", "errors"), ("error_code", "errors"),
+    ],
+)  # fmt: skip
+def test_words_are_found_in_either_language_by_their_stem(index: SearchIndex, query: str, document: str) -> None:
+    hits = index.search(query, mode="keyword")
+    assert hits[0].doc_id == f"docs/{document}.md"
+    assert hits[0].keyword_rank == 1
+    assert hits[0].vector_rank is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"', '""', '"ledger"', '"ledger is', "a AND (b OR", "{42}", "ledger:locked^2~", "\\", "'; DROP TABLE x", "💥", "%_", "\0"],
+)
+def test_a_query_is_always_literal(index: SearchIndex, query: str) -> None:
+    for mode in ("hybrid", "keyword", "vector"):
+        index.search(query, mode=mode)  # type: ignore[arg-type]
+    assert index.search('"ledger" {42}', mode="keyword")[0].doc_id == "docs/errors.md"
+
+
+def test_a_query_of_stop_words_falls_back_to_the_vector_leg_and_says_so(index: SearchIndex) -> None:
+    result = index.search_with_warnings("xyzzy plugh")
+    assert len(result.hits) == 5
+    assert all(hit.keyword_rank is None for hit in result.hits)
+    assert "no word of the query" in result.warnings[0]
+
+
+def test_an_empty_query_finds_nothing(index: SearchIndex) -> None:
+    assert index.search("") == index.search("  \n ") == []
+
+
+def test_a_hit_keeps_text_and_context_apart_with_its_place(index: SearchIndex, project: Project) -> None:
+    hit = index.search("límite del plan Pro", k=1)[0]
+    source = (project.docs / "limites.md").read_text(encoding="utf-8")
+    assert hit.text == source[hit.start : hit.end]
+    assert hit.context == "Cuotas"
+    assert hit.line == 1
+    assert hit.heading_path == ("Cuotas",)
+    assert (hit.vector_rank, hit.keyword_rank) == (1, 1)
+    assert hit.score == pytest.approx(2 / 61)
+
+
+def test_a_filter_applies_before_the_legs(index: SearchIndex) -> None:
+    for mode in ("hybrid", "vector", "keyword"):
+        hits = index.search("report run TS-999 límite", where="doc_id = 'docs/runs.md'", mode=mode)  # type: ignore[arg-type]
+        assert {hit.doc_id for hit in hits} == {"docs/runs.md"}
+
+
+def test_a_wrong_filter_is_named(index: SearchIndex) -> None:
+    with pytest.raises(StorageError, match="check the filter 'nonsense ='"):
+        index.search("report", where="nonsense =")
+
+
+def test_new_rows_and_deletions_are_seen_at_once(index: SearchIndex, project: Project) -> None:
+    project.write("new.md", "# Nuevo\n\nUn ornitorrinco lee facturas.\n")
+    (project.docs / "facturas.md").unlink()
+    project.refresh()
+    assert index.search("ornitorrincos", mode="keyword")[0].doc_id == "docs/new.md"
+    assert "docs/facturas.md" not in {hit.doc_id for hit in index.search("facturas", k=50)}
+
+
+def test_english_documents_do_not_push_spanish_ones_down(index: SearchIndex, project: Project) -> None:
+    queries = ["facturación mensual", "límite de peticiones por minuto del plan Pro"]
+    before = [index.search(query, mode="keyword")[0].doc_id for query in queries]
+    for n in range(60):
+        project.write(f"en/{n}.md", f"# Plan {n}\n\nThe Pro plan allows {n} requests a minute and bills monthly.\n")
+    project.refresh()
+    assert [index.search(query, mode="keyword")[0].doc_id for query in queries] == before
+
+
+def test_results_are_the_same_with_a_vector_index(project: Project) -> None:
+    for n in range(300):
+        project.write(f"d{n}.md", f"# Doc {n}\n\nWords about topic {n} and number {n * 7}.\n")
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    queries = [f"topic {n} number" for n in range(0, 300, 30)]
+    flat = [index.search(query, k=5, mode="vector") for query in queries]
+    store = project.pipeline().store
+    assert ensure_vector_index(store.table("search_1"), min_rows=1_000) is False
+    assert ensure_vector_index(store.table("search_1"), min_rows=256) is True
+    indexed = [index.search(query, k=5, mode="vector") for query in queries]
+    assert [hits[0].chunk_id for hits in indexed] == [hits[0].chunk_id for hits in flat]
+    project.write("d7.md", "# Doc 7\n\nOtter otter otter.\n")
+    project.refresh()
+    assert index.search("otter", k=1, mode="vector")[0].doc_id == "docs/d7.md"
+
+
+def test_a_search_survives_maintenance_that_removes_its_version(index: SearchIndex, project: Project) -> None:
+    for n in range(3):
+        project.write("weather.md", f"# Weather\n\nRain {n}.\n")
+        project.refresh()
+        maintain(project.pipeline().store, ["search_1"], 0, force=True)
+        assert index.search(f"rain {n}", mode="keyword")[0].doc_id == "docs/weather.md"
+
+
+def test_no_index_is_said_with_the_remedy(project: Project) -> None:
+    with pytest.raises(StorageError, match="run `ctx-pipeline refresh` first"):
+        SearchIndex.open(project.settings.storage.uri)
+    assert not project.settings.storage.uri.exists()
+
+
+def test_an_index_of_no_documents_finds_nothing(project: Project) -> None:
+    project.refresh()
+    assert SearchIndex.open(project.settings.storage.uri, project.settings).search("anything") == []
+
+
+def test_reciprocal_rank_fusion_sums_over_legs() -> None:
+    scores = reciprocal_rank_fusion([["a", "b"], ["b", "c"]], 60)
+    assert scores == {"a": 1 / 61, "b": pytest.approx(1 / 62 + 1 / 61), "c": 1 / 62}

@@ -1,0 +1,163 @@
+"""Another embedder or full-text setting builds a table beside the live one and switches at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from ctx_pipeline.embedding.hashing import HashingEmbedder
+from ctx_pipeline.errors import FatalError
+from ctx_pipeline.index.search import SearchIndex
+from tests.project import Project
+
+TEXT = "# Guía\n\n## Uno\n\nPrimera parte.\n\n## Dos\n\nSegunda parte.\n"
+
+
+class Interrupted(Exception):
+    """Stands for a kill in the middle of a build."""
+
+
+def live(project: Project) -> str:
+    return project.pipeline().search_tables().live
+
+
+def interrupt_after(point: str, times: int):
+    seen = []
+
+    def on_commit(name: str) -> None:
+        seen.append(name)
+        if seen.count(point) == times:
+            raise Interrupted
+
+    return on_commit
+
+
+def build_half(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a table for other languages and stop after its first batch of one document."""
+    monkeypatch.setattr("ctx_pipeline.refresh.BATCH_DOCUMENTS", 1)
+    project.write_settings(search={"languages": ["English"]})
+    with pytest.raises(Interrupted):
+        project.refresh(on_commit=interrupt_after("ledger", 1))
+
+
+def test_readers_stay_on_the_live_table_until_the_other_is_whole(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        project.write(f"d{n}.md", TEXT + str(n))
+    project.refresh()
+    build_half(project, monkeypatch)
+    assert live(project) == "search_1"
+    assert project.pipeline().store.count("search_2") == 2
+    assert len(project.search_rows(("chunk_id",))) == 6
+    summary = project.refresh()
+    assert summary.switched_to == live(project) == "search_2"
+    assert summary.embedded == 0
+    assert len(project.search_rows(("chunk_id", "text_english"))) == 6
+    assert project.pipeline().store.count("search_1") == 6, "kept for a way back"
+
+
+def test_edits_and_deletions_during_a_build_reach_both_tables(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        project.write(f"d{n}.md", TEXT + str(n))
+    project.refresh()
+    build_half(project, monkeypatch)
+    project.write("d0.md", "# Nueva\n\nOtra cosa.\n")
+    (project.docs / "d1.md").unlink()
+    with pytest.raises(Interrupted):
+        project.refresh(on_commit=interrupt_after("removal done", 1))
+    store = project.pipeline().store
+    assert live(project) == "search_1"
+    for table in ("search_1", "search_2"):
+        texts = {row["text"] for row in store.rows(table, ["docs/d0.md"])}
+        assert texts == {"# Nueva\n\nOtra cosa."}
+        assert store.rows(table, ["docs/d1.md"]) == []
+
+
+def test_a_half_built_table_nobody_wants_is_dropped(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        project.write(f"d{n}.md", TEXT + str(n))
+    project.refresh()
+    rows = project.search_rows()
+    build_half(project, monkeypatch)
+    project.write_settings(search={"languages": ["Spanish", "English"]})
+    project.refresh()
+    assert list(project.pipeline().store.search_tables()) == ["search_1"]
+    assert project.search_rows() == rows
+    project.write_settings(search={"languages": ["English"]})
+    project.refresh()
+    assert live(project) == "search_3", "numbers of dropped tables are not used again"
+    assert len(project.search_rows(("chunk_id",))) == 6
+
+
+def test_a_failed_document_keeps_its_last_good_version_across_a_switch(project: Project) -> None:
+    project.write("a.md", TEXT)
+    project.write("b.md", TEXT)
+    project.refresh()
+    project.write("b.md", b"\x80 broken")
+    project.refresh()
+    project.write_settings(search={"languages": ["English"]})
+    project.refresh()
+    assert live(project) == "search_2"
+    assert project.documents() == {"docs/a.md", "docs/b.md"}
+    assert set(project.pipeline().plan().failed) == {"docs/b.md"}
+
+
+def test_search_uses_the_embedder_of_the_live_table_whatever_the_settings_say(project: Project) -> None:
+    project.write("a.md", TEXT)
+    project.refresh()
+    project.write_settings(embedding={"model": "multilingual-e5-small"})
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    assert index.search("segunda parte", k=1, mode="vector")[0].text.startswith("## Dos")
+
+
+def test_a_live_table_whose_embedder_is_gone_is_refused_naming_both(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("a.md", TEXT)
+    project.refresh()
+    monkeypatch.setattr(HashingEmbedder, "fingerprint", "a newer version of the model")
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    with pytest.raises(FatalError, match="built with hashing.*settings name hashing.*ctx-pipeline refresh"):
+        index.search("parte")
+    assert index.search("parte", mode="keyword")
+
+
+def test_an_edit_during_a_build_waits_for_the_switch_when_the_live_embedder_is_gone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("a.md", TEXT)
+    project.refresh()
+    monkeypatch.setattr(HashingEmbedder, "fingerprint", "a newer version of the model")
+    project.write("a.md", "# Nueva\n\nOtra cosa.\n")
+    summary = project.refresh()
+    assert summary.switched_to == "search_2"
+    assert any("only after the switch" in warning for warning in summary.warnings)
+    assert [row["text"] for row in project.search_rows()] == ["# Nueva\n\nOtra cosa."]
+
+
+def test_one_text_that_the_embedder_refuses_fails_one_document(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = HashingEmbedder.embed_passages
+
+    def picky(self: HashingEmbedder, texts):
+        if any("poison" in text for text in texts):
+            raise ValueError("cannot embed that")
+        return original(self, texts)
+
+    for n in range(3):
+        project.write(f"d{n}.md", TEXT + str(n))
+    project.refresh()
+    monkeypatch.setattr(HashingEmbedder, "embed_passages", picky)
+    project.write("d0.md", "# Bad\n\npoison\n")
+    project.write("d1.md", "# Good\n\nfine\n")
+    summary = project.refresh()
+    assert summary.failures == {"docs/d0.md": "ValueError: cannot embed that"}
+    texts = {row["doc_id"]: row["text"] for row in project.search_rows(("chunk_id", "doc_id", "text"))}
+    assert texts["docs/d1.md"] == "# Good\n\nfine"
+    assert "poison" not in texts["docs/d0.md"], "the last good version stays searchable"
+    project.write("d0.md", TEXT + "0")  # the edit is undone: the tables behind are put right
+    project.refresh()
+    assert project.pipeline().store.rows("documents", ["docs/d0.md"])[0]["text"] == TEXT + "0"
+    assert not project.pipeline().plan().owed
+    assert not project.pipeline().plan().failed
