@@ -246,7 +246,7 @@ def search(query: str, k: int, mode: Any, where: str | None, as_json: bool) -> i
     else:
         from ctx_pipeline.display import hits_table, show
 
-        show(hits_table(result.hits)) if result.hits else click.echo("nothing found")
+        show(hits_table(result.hits, query)) if result.hits else click.echo("nothing found")
     for warning in result.warnings:
         click.echo(warning, err=True)
     return DONE

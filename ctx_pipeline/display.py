@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,8 +26,8 @@ def show(table: Table) -> None:
     Console(width=width, highlight=False).print(table)
 
 
-def hits_table(hits: Sequence[Hit]) -> Table:
-    """Rank, score with the legs' ranks, place, and the context above the passage."""
+def hits_table(hits: Sequence[Hit], query: str) -> Table:
+    """Rank, score with the legs' ranks, place, and the context above the part of the chunk nearest to the query."""
     table = Table(show_lines=True, pad_edge=False)
     table.add_column("#", justify="right")
     table.add_column("score", justify="right")
@@ -35,16 +37,27 @@ def hits_table(hits: Sequence[Hit]) -> Table:
         legs = f"{hit.score:.4f}\nvector {hit.vector_rank or '-'}\nkeyword {hit.keyword_rank or '-'}"
         passage = Text(printable(hit.context), style="dim")
         passage.append("\n" if hit.context else "")
-        passage.append(snippet(hit.text), style="not dim")
+        passage.append(snippet(hit.text, query), style="not dim")
         table.add_row(str(rank), legs, Text(printable(f"{hit.doc_id}:{hit.line}")), passage)
     return table
 
 
-def snippet(text: str) -> str:
-    """The beginning of a chunk on few lines: blank lines and indentation folded."""
-    folded = "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
-    cut = folded[:SNIPPET_CHARACTERS].rstrip()
-    return printable(cut) + ("…" if len(folded) > SNIPPET_CHARACTERS else "")
+def snippet(text: str, query: str) -> str:
+    """Some 300 characters of a chunk from the line that shares most words with the query; blank lines folded."""
+    lines = [line for line in (" ".join(line.split()) for line in text.splitlines()) if line]
+    stems = {_stem(word) for word in re.findall(r"\w{3,}", query)}
+    shared = [len(stems & {_stem(word) for word in re.findall(r"\w{3,}", line)}) for line in lines]
+    first = shared.index(max(shared, default=0)) if lines else 0
+    while first and len("\n".join(lines[first - 1 :])) <= SNIPPET_CHARACTERS:
+        first -= 1  # all of a short rest is shown
+    rest = "\n".join(lines[first:])
+    cut = rest[:SNIPPET_CHARACTERS].rstrip()
+    return ("… " if first else "") + printable(cut) + ("…" if len(rest) > len(cut) else "")
+
+
+def _stem(word: str) -> str:
+    """The first letters without accents: enough to tell which line a query is about."""
+    return "".join(c for c in unicodedata.normalize("NFD", word.casefold()) if not unicodedata.combining(c))[:5]
 
 
 def printable(text: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ctx_pipeline.errors import counted
 from ctx_pipeline.index.audit import audit, duplicate_ids
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows
@@ -64,11 +65,11 @@ def fix(pipeline: Pipeline) -> list[str]:
         ledger.put([replace(ledger.rows[doc_id], writing="doctor") for doc_id in sorted(damaged)])
         for name, doc_ids in twice.items():
             pipeline.store.delete(name, doc_ids)
-        done.append(f"{_many(damaged, 'document')} marked: the next refresh indexes them again")
+        done.append(f"{counted(len(damaged), 'document')} marked: the next refresh indexes them again")
     if damage.orphans:
         for name in tables_with_rows:
             pipeline.store.delete(name, damage.orphans)
-        done.append(f"rows of {_many(damage.orphans, 'unknown document')} deleted")
+        done.append(f"rows of {counted(len(damage.orphans), 'unknown document')} deleted")
     for name, spec in pipeline.store.search_tables().items():
         table = pipeline.store.table(name)
         if table.count_rows():
@@ -86,7 +87,7 @@ def _sources(pipeline: Pipeline, verify: bool) -> Iterator[Finding]:
         yield Finding("sources", "warning", warning, "see the message")
     if plan.work or plan.removed:
         names = [*(work.doc_id for work in plan.work), *plan.removed]
-        yield Finding("sources", "warning", f"{_many(names, 'document')} owed work, such as {names[0]}", REFRESH)
+        yield Finding("sources", "warning", f"{counted(len(names), 'document')} owed work, such as {names[0]}", REFRESH)
     if plan.build:
         yield Finding("search table", "warning", f"the settings ask for another search table ({plan.build})", REFRESH)
 
@@ -95,7 +96,10 @@ def _ledger(ledger: Ledger) -> Iterator[Finding]:
     interrupted = [row.doc_id for row in ledger.rows.values() if row.writing and row.failure is None]
     if interrupted:
         yield Finding(
-            "ledger", "warning", f"{_many(interrupted, 'document')} interrupted, such as {interrupted[0]}", REFRESH
+            "ledger",
+            "warning",
+            f"{counted(len(interrupted), 'document')} interrupted, such as {interrupted[0]}",
+            REFRESH,
         )
     for row in ledger.rows.values():
         if row.failure is not None:
@@ -111,22 +115,23 @@ def _rows(pipeline: Pipeline, ledger: Ledger) -> Iterator[Finding]:
     for stage in Stage:
         damaged = [doc_id for doc_id, first in damage.stages.items() if first is stage]
         if damaged:
-            what = f"{_many(damaged, 'document')} with rows missing or mixed"
+            what = f"{counted(len(damaged), 'document')} with rows missing or mixed"
             message = f"{what} from {stage.name.lower()} on, such as {damaged[0]}"
             yield Finding("rows", "error", message, FIX)
     if damage.orphans:
-        message = (
-            f"rows of {_many(damage.orphans, 'document')} that the ledger does not know, such as {damage.orphans[0]}"
-        )
+        unknown = counted(len(damage.orphans), "document")
+        message = f"rows of {unknown} that the ledger does not know, such as {damage.orphans[0]}"
         yield Finding("rows", "error", message, FIX)
     for name in (DOCUMENTS, CHUNKS, CONTEXTS, LEDGER, *tables.names):
         duplicates = duplicate_ids(pipeline.store, name) if name in pipeline.store.names() else []
         if duplicates:
-            yield Finding("ids", "error", f"{_many(duplicates, 'id')} twice in {name}, such as {duplicates[0]}", FIX)
+            yield Finding(
+                "ids", "error", f"{counted(len(duplicates), 'id')} twice in {name}, such as {duplicates[0]}", FIX
+            )
     if tables.live:
         wrong = _wrong_contents(pipeline, ledger, tables.live)
         if wrong:
-            message = f"{_many(wrong, 'document')} of another content than the ledger's, such as {wrong[0]}"
+            message = f"{counted(len(wrong), 'document')} of another content than the ledger's, such as {wrong[0]}"
             yield Finding("hashes", "error", message, FIX)
 
 
@@ -164,10 +169,13 @@ def _keys(ledger: Ledger, partition_doc_ids: Callable[[], Collection[str]] | Non
     without, stale = ledger.rows.keys() - keys, keys - ledger.rows.keys()
     remedy = "run `ctx-pipeline doctor --fix`"
     if without:
-        yield Finding("partitions", "warning", f"{_many(without, 'document')} without a partition key", remedy)
+        yield Finding("partitions", "warning", f"{counted(len(without), 'document')} without a partition key", remedy)
     if stale:
         yield Finding(
-            "partitions", "warning", f"{_many(stale, 'partition key')} without a document, such as {min(stale)}", remedy
+            "partitions",
+            "warning",
+            f"{counted(len(stale), 'partition key')} without a document, such as {min(stale)}",
+            remedy,
         )
 
 
@@ -175,7 +183,3 @@ def _documents_with_duplicates(pipeline: Pipeline, name: str) -> list[str]:
     if name not in pipeline.store.names():
         return []
     return sorted({key.rpartition("#")[0] if name != DOCUMENTS else key for key in duplicate_ids(pipeline.store, name)})
-
-
-def _many(things: Collection[str] | Sequence[str], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 document`, `2 documents`: for messages."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 class CtxError(Exception):
     """Base of every error with a message meant for a person: what is wrong, where, and what to do."""
 

@@ -97,7 +97,11 @@ class Project:
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
         job = build_definitions().resolve_implicit_global_asset_job_def()
-        tags = {"dagster/asset_partition_range_start": span[0], "dagster/asset_partition_range_end": span[1]} if span else {}
+        tags = (
+            {"dagster/asset_partition_range_start": span[0], "dagster/asset_partition_range_end": span[1]}
+            if span
+            else {}
+        )
         with self.instance() as instance:
             return job.execute_in_process(
                 instance=instance,

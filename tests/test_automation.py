@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
@@ -81,7 +82,7 @@ def test_the_same_work_is_requested_again_later_and_later(
         if isinstance(tick(), dg.RunRequest):
             asked.append(now[0])
         now[0] += 60
-    gaps = [round((b - a) / 60) for a, b in zip(asked, asked[1:], strict=False)]
+    gaps = [round((b - a) / 60) for a, b in pairwise(asked)]
     assert gaps[:4] == [1, 2, 4, 8]
     assert max(gaps) == 60
 
@@ -180,10 +181,16 @@ def test_definitions_load_in_a_bare_environment_and_touch_nothing(tmp_path: Path
     home.mkdir()
     code = (
         "import sys; import ctx_pipeline.definitions as d; d.defs.get_repository_def(); "
-        "bad = [m for m in ('lancedb', 'onnxruntime', 'tiktoken', 'tokenizers') if m in sys.modules]; sys.exit(str(bad) if bad else 0)"
+        "bad = [m for m in ('lancedb', 'onnxruntime', 'tiktoken', 'tokenizers') if m in sys.modules]; "
+        "sys.exit(str(bad) if bad else 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=home, env={"PATH": "/usr/bin", "HOME": str(home)}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=home,
+        env={"PATH": "/usr/bin", "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert list(home.iterdir()) == []

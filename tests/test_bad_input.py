@@ -94,7 +94,7 @@ def test_any_name_is_a_document_a_partition_and_can_be_removed(
 ) -> None:
     for number, name in enumerate(NAMES):
         project.write(name, f"# Title {number}\n\nBody of {number}.\n")
-    result, report = project.dagster_refresh(monkeypatch)
+    result, _ = project.dagster_refresh(monkeypatch)
     assert result.success
     doc_ids = {f"docs/{name}" for name in NAMES}
     assert project.documents() == project.keys() == doc_ids

@@ -12,7 +12,18 @@ import pytest
 
 from tests.project import Project
 
-TEXT = "# Planes\n\nIntro.\n\n## Plan Pro\n\nEl límite sube a 1.000 peticiones por minuto.\n"
+TEXT = """# Planes
+
+Intro.
+
+## Plan Free
+
+Sesenta peticiones.
+
+## Plan Pro
+
+El límite sube a 1.000 peticiones por minuto.
+"""
 
 
 def run(project: Project, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,8 +44,8 @@ def test_a_first_refresh_prints_the_contract_and_search_finds(project: Project) 
     reply = json.loads(done.stdout)
     assert set(reply) == {"run_id", "documents", "chunks", "contexts", "vectors", "usage", "seconds"}
     assert reply["documents"] == {"added": 1, "changed": 0, "removed": 0, "unchanged": 0, "failed": 1, "skipped": 0}
-    assert reply["contexts"] == {"written": 2, "reused": 0, "fallback": 0, "pending": 0}
-    assert reply["vectors"] == {"embedded": 2, "reused": 0}
+    assert reply["contexts"] == {"written": 3, "reused": 0, "fallback": 0, "pending": 0}
+    assert reply["vectors"] == {"embedded": 3, "reused": 0}
     assert set(reply["usage"]) == {"input", "cache_write", "cache_read", "output", "usd"}
     assert "docs/bad.md: not valid UTF-8" in done.stderr
 
@@ -54,11 +65,11 @@ def test_a_first_refresh_prints_the_contract_and_search_finds(project: Project) 
     assert hit["context"] == "Planes › Plan Pro"
     assert "1.000 peticiones" in run(project, "search", "límite por minuto").stdout
     shown = json.loads(run(project, "show", "planes.md", "--json").stdout)
-    assert [row["text"] for row in shown] == ["# Planes\n\nIntro.", TEXT.partition("Intro.\n\n")[2].strip()]
+    assert [row["text"].splitlines()[0] for row in shown] == ["# Planes", "## Plan Free", "## Plan Pro"]
     assert "context (written): Planes › Plan Pro" in run(project, "show", "docs/planes.md").stdout
     status = run(project, "status", "--json")
     assert status.returncode == 1, "a document failed"
-    assert json.loads(status.stdout)["chunks"] == 2
+    assert json.loads(status.stdout)["chunks"] == 3
 
 
 def test_status_and_doctor_are_content_with_a_fresh_index(project: Project) -> None:

@@ -197,7 +197,9 @@ def test_two_refreshes_at_once_lose_and_double_nothing(project: Project, tmp_pat
         project.write(f"d{n}.md", BEFORE.replace("Cuotas", f"Doc {n}"))
     command = [sys.executable, "-m", "ctx_pipeline.cli", "refresh", "--json"]
     runs = [
-        subprocess.Popen(command, env={**os.environ, **project.environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            command, env={**os.environ, **project.environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         for _ in range(2)
     ]
     outputs = [run.communicate() for run in runs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,10 @@ from ctx_pipeline.documents.markdown import Block, front_matter, line_starts, ma
 
 PREFIXES = ["", "", "", "> ", ">", "- ", "* ", "1. ", "  ", "    ", "\t", "   > ", "- > ", "> - "]
 CONTENTS = [
-    "", "", "text", "two words.", "# Title", "## Sub #", "#", "```", "```py", "~~~", "| a | b |", "|---|---|", "---", "===",
-    "***", "<div>", "</div>", "<!-- c", "-->", "[a]: b", "[a]", "\x0c", "a\u2028b", "\x00", "\x85", "\xa0", "\ufeff", "é",
-]  # fmt: skip
+    *("", "", "text", "two words.", "# Title", "## Sub #", "#", "```", "```py", "~~~", "| a | b |", "|---|---|"),
+    *("---", "===", "***", "<div>", "</div>", "<!-- c", "-->", "[a]: b", "[a]"),
+    *("\x0c", "a\u2028b", "\x00", "\x85", "\xa0", "\ufeff", "é"),
+]
 NEWLINES = ["\n", "\n", "\n", "\r\n", "\r"]
 
 lines = st.lists(
@@ -239,7 +241,7 @@ def test_hostile_text_is_covered(text: str) -> None:
     assert_covers(text, markdown_blocks(text), 0, len(text))
 
 
-def test_blocks_of_real_documents(corpora) -> None:  # type: ignore[no-untyped-def]
+def test_blocks_of_real_documents(corpora: Path) -> None:
     paths = sorted((corpora / "fastapi-es" / "base").rglob("*.md"))
     for path in paths:
         text = path.read_bytes().decode()

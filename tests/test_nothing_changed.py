@@ -119,7 +119,9 @@ def test_a_parser_of_another_version_reads_every_document_again(
     assert {asset: len(events) for asset, events in project.events().items()} == dict.fromkeys(STAGES, 2)
 
 
-def test_another_embedder_is_built_beside_and_reuses_contexts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_embedder_is_built_beside_and_reuses_contexts(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.write("a.md", TEXT)
     project.dagster_refresh(monkeypatch)
     monkeypatch.setattr("ctx_pipeline.embedding.hashing.HashingEmbedder.fingerprint", "another model of that window")

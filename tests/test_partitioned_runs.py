@@ -7,9 +7,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.stages import ASSETS
-from tests.project import Project
+from tests.project import SEARCH_COLUMNS, Project
 
 ALL = tuple(ASSETS.values())
 TEXT = "# Guía\n\nIntro.\n\n## Uno\n\nPrimera parte.\n\n## Dos\n\nSegunda parte.\n"
@@ -19,7 +20,12 @@ def tables(project: Project) -> dict[str, list[dict]]:
     """All rows of the tables that a reader may look at, without the moments of reading."""
     store = project.pipeline().store
     found = {}
-    for name, key in (("documents", "doc_id"), ("chunks", "chunk_id"), ("contexts", "chunk_id"), ("search_1", "chunk_id")):
+    for name, key in (
+        ("documents", "doc_id"),
+        ("chunks", "chunk_id"),
+        ("contexts", "chunk_id"),
+        ("search_1", "chunk_id"),
+    ):
         rows = store.table(name).to_arrow().to_pylist()
         for row in rows:
             for moment in ("mtime_ns", "read_at_ns", "uri"):
@@ -60,13 +66,19 @@ def test_one_document_gives_one_event_per_asset(project: Project, monkeypatch: p
     project.dagster_refresh(monkeypatch)
     project.write("a.md", TEXT + "Más.\n")
     assert project.materialize(monkeypatch, *ALL, key="docs/a.md").success
-    assert {asset: [p for p, _ in events].count("docs/a.md") for asset, events in project.events().items()} == dict.fromkeys(ALL, 2)
-    assert {asset: [p for p, _ in events].count("docs/b.md") for asset, events in project.events().items()} == dict.fromkeys(ALL, 1)
+    assert {
+        asset: [p for p, _ in events].count("docs/a.md") for asset, events in project.events().items()
+    } == dict.fromkeys(ALL, 2)
+    assert {
+        asset: [p for p, _ in events].count("docs/b.md") for asset, events in project.events().items()
+    } == dict.fromkeys(ALL, 1)
     assert not project.pipeline().plan().owed
 
 
 @pytest.mark.parametrize("asset", ALL)
-def test_a_single_asset_can_be_materialized_again(asset: str, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_asset_can_be_materialized_again(
+    asset: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.write("a.md", TEXT)
     project.dagster_refresh(monkeypatch)
     before = tables(project)
@@ -124,9 +136,9 @@ def test_one_bad_document_of_a_range_fails_alone(project: Project, monkeypatch: 
     result = project.materialize(monkeypatch, *ALL, span=("docs/a.md", "docs/c.md"))
     assert not result.success
     assert "docs/b.md" in failure_text(result)
-    assert {asset: sorted(p for p, _ in events[3:]) for asset, events in project.events().items()} == dict.fromkeys(
-        ALL, ["docs/a.md", "docs/c.md"]
-    )
+    assert {asset: sorted(p for p, _ in events[3:]) for asset, events in project.events().items()} == {
+        asset: ["docs/a.md", "docs/c.md"] for asset in ALL
+    }
     hashes = {row["doc_id"]: row["content_hash"] for row in project.search_rows(("chunk_id", "doc_id", "content_hash"))}
     assert len(hashes) == 3
     assert hashes["docs/a.md"] == hashes["docs/c.md"] != hashes["docs/b.md"]
@@ -179,17 +191,21 @@ def test_a_refresh_with_a_failed_document_logs_its_totals_then_fails_naming_it(
 
 def test_metadata_tells_of_the_document_and_the_table(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("a.md", TEXT + "\n```python\nx = 1\n```\n")
-    result, _ = project.dagster_refresh(monkeypatch)
+    project.dagster_refresh(monkeypatch)
     with project.instance() as instance:
         latest = {
-            asset: instance.fetch_materializations(dg.AssetKey(asset), limit=1).records[0].asset_materialization.metadata
+            asset: instance.fetch_materializations(dg.AssetKey(asset), limit=1)
+            .records[0]
+            .asset_materialization.metadata
             for asset in (*ALL, "corpus_refresh")
         }
     assert latest["raw_documents"]["source"].value.endswith("/docs/a.md")
-    assert latest["chunks"]["chunks"].value == 2
-    assert latest["contexts"]["contexts_written"].value == 2
+    assert latest["chunks"]["chunks"].value == 3
+    assert latest["contexts"]["contexts_written"].value == 3
     assert "Guía › Uno" in latest["contexts"]["preview"].value
     assert "Primera parte." in latest["search_index"]["preview"].value
-    assert latest["corpus_refresh"]["dagster/row_count"].value == 2
-    columns = [column.name for column in latest["corpus_refresh"]["dagster/column_schema"].value.columns]
-    assert {"chunk_id", "text", "context", "vector"} <= set(columns)
+    assert latest["search_index"]["dagster/row_count"].value == 3
+    assert latest["corpus_refresh"]["rows_searchable"].value == 3
+    spec = build_definitions().resolve_asset_graph().get(dg.AssetKey("search_index"))
+    columns = [column.name for column in spec.metadata["dagster/column_schema"].columns]
+    assert columns == list(SEARCH_COLUMNS)

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import regex  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.markdown import Block, markdown_blocks
-
-LONGEST_CHARACTER = 16
 
 
 def count_words(texts: Sequence[str]) -> list[int]:
@@ -45,7 +44,7 @@ def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
     assert [chunk.embedder_tokens for chunk in chunks] == limit.count_embedder_tokens(contents)
     for chunk in chunks:
         within = chunk.tokens <= limit.max_tokens and chunk.embedder_tokens <= limit.embedder_tokens
-        assert within or len(chunk.text) <= LONGEST_CHARACTER
+        assert within or regex.fullmatch(r"\X", chunk.text)
 
 
 def all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
@@ -74,67 +73,50 @@ def expected_path(text: str, chunk: Chunk) -> tuple[str, ...]:
     return tuple(block.title for block in path if block.title)
 
 
-words = st.sampled_from(
-    [
-        "uno",
-        "dos",
-        "límite",
-        "sube",
-        "a1",
-        "x_y",
-        "`code`",
-        "10.000",
-        "plan,",
-        "fin.",
-        "¿Qué?",
-        "<|endoftext|>",
-        "中文",
-        "año",
-        "word",
-    ]
-)
+WORDS = [
+    *("uno", "dos", "límite", "sube", "a1", "x_y", "`code`", "10.000", "plan,", "fin.", "¿Qué?", "año", "中文"),
+    "<|endoftext|>",
+]
+words = st.sampled_from(WORDS)
 sentences = st.lists(words, min_size=1, max_size=12).map(lambda parts: " ".join(parts) + ".")
-paragraphs = st.lists(sentences, min_size=1, max_size=8).map(" ".join) | st.lists(
-    sentences, min_size=1, max_size=5
-).map("\n".join)
-heading_lines = st.tuples(st.integers(1, 4), st.lists(words, max_size=3)).map(
-    lambda parts: f"{'#' * parts[0]} {' '.join(parts[1])}"
+paragraphs = st.tuples(st.sampled_from([" ", " ", "\n"]), st.lists(sentences, min_size=1, max_size=8)).map(
+    lambda parts: parts[0].join(parts[1])
 )
-setext_headings = st.sampled_from(["Título\n===", "Two words\n---"])
-fences = st.tuples(
-    st.sampled_from(["```", "~~~"]), st.lists(st.sampled_from(["x = 1", "", "# no", "  y()"]), max_size=12)
-).map(lambda parts: "\n".join([parts[0] + "py", *parts[1], parts[0]]))
+headings = st.sampled_from(
+    ["# Título", "## Límites `x`", "## Two", "### Sub { #sub }", "#### Deep", "##", "Setext\n---"]
+)
+code_lines = st.lists(st.sampled_from(["x = 1", "", "# no", "  y()"]), max_size=12)
+fences = st.tuples(st.sampled_from(["```", "~~~"]), code_lines).map(
+    lambda parts: "\n".join([f"{parts[0]}py", *parts[1], parts[0]])
+)
 tables = st.lists(st.tuples(words, words), max_size=12).map(
     lambda rows: "\n".join(["| a | b |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
 )
-leaves = paragraphs | fences | tables
 
 
-def indent(text: str, first: str, rest: str) -> str:
+def indented(text: str, first: str, rest: str) -> str:
     return first + text.replace("\n", "\n" + rest)
 
 
-def contain(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     inside = st.lists(inner, min_size=1, max_size=3).map("\n\n".join)
-    items = st.lists(inside.map(lambda text: indent(text, "- ", "  ")), min_size=1, max_size=4)
-    return items.map("\n".join) | inside.map(lambda text: indent(text, "> ", "> "))
+    items = inside.map(lambda text: indented(text, "- ", "  "))
+    quotes = inside.map(lambda text: indented(text, "> ", "> "))
+    return quotes | st.lists(items, min_size=1, max_size=4).map("\n".join)
 
 
-blocks = st.recursive(leaves, contain, max_leaves=6)
-odd_space = st.sampled_from(
-    ["\n\n", "\n\n", "\n\n", "\n \t\n", "\n\n\n\n\n", "\n\x0c\n", "\n\n\u2028\n\n", "\n\n" + " " * 3]
-)
+contents = st.recursive(paragraphs | fences | tables, containers, max_leaves=6)
+spaces = st.sampled_from(["\n\n", "\n\n", "\n\n", "\n \t\n", "\n\n\n\n\n", "\n\x0c\n", "\n\n\u2028\n\n", "\n\n   "])
 documents = st.tuples(
     st.sampled_from(["", "", "---\ntitle: x\n---\n"]),
-    st.lists(
-        st.tuples(blocks | heading_lines | heading_lines | setext_headings, odd_space).map("".join), max_size=10
-    ).map("".join),
+    st.lists(st.tuples(contents | headings, spaces).map("".join), max_size=10).map("".join),
     st.sampled_from(["\n", "\n", "\r\n", "\r"]),
 ).map(lambda parts: (parts[0] + parts[1]).replace("\n", parts[2]))
-limits = st.sampled_from([WIDE, NARROW, TINY, size_limit(40, 12), size_limit(7, 9)])
+small_limits = st.sampled_from([TINY, size_limit(40, 12), size_limit(7, 9), size_limit(1, 1), size_limit(2, 100)])
+limits = st.sampled_from([WIDE, NARROW]) | small_limits
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(text=documents, limit=limits)
 def test_markdown_is_covered_within_the_limits(text: str, limit: SizeLimit) -> None:
     chunks = split(text, markdown=True, limit=limit)
@@ -143,28 +125,26 @@ def test_markdown_is_covered_within_the_limits(text: str, limit: SizeLimit) -> N
     assert [chunk.text for chunk in split(text, markdown=True, limit=limit)] == [chunk.text for chunk in chunks]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(text=documents, limit=st.sampled_from([WIDE, NARROW, size_limit(60, 60)]))
 def test_heading_paths_are_those_in_force_at_the_first_content(text: str, limit: SizeLimit) -> None:
     for chunk in split(text, markdown=True, limit=limit):
         assert chunk.heading_path == expected_path(text, chunk)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    text=st.text() | documents,
-    limit=limits | st.sampled_from([size_limit(1, 1), size_limit(2, 100)]),
-    markdown=st.booleans(),
-)
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(), limit=small_limits, markdown=st.booleans())
 def test_any_text_is_covered_within_the_limits(text: str, limit: SizeLimit, markdown: bool) -> None:
     assert_sound(text, split(text, markdown=markdown, limit=limit), limit)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     preface=st.lists(paragraphs, max_size=2),
     sections=st.lists(
-        st.lists(blocks | st.sampled_from(["### Detalle", "#### Más"]), min_size=1, max_size=5), min_size=2, max_size=5
+        st.lists(contents | st.sampled_from(["### Detalle", "#### Más"]), min_size=1, max_size=5),
+        min_size=2,
+        max_size=4,
     ),
     data=st.data(),
     limit=st.sampled_from([WIDE, NARROW, TINY]),
@@ -267,7 +247,7 @@ def test_chunks_of_a_long_section_are_filled() -> None:
     text = "# T\n\n" + "\n\n".join(prose(3) for _ in range(40))
     chunks = split(text, markdown=True, limit=NARROW)
     assert_sound(text, chunks, NARROW)
-    assert min(chunk.embedder_tokens for chunk in chunks[:-1]) > 0.75 * NARROW.embedder_tokens
+    assert min(chunk.tokens for chunk in chunks[:-1]) > 0.75 * NARROW.max_tokens
 
 
 def test_a_heading_takes_along_the_first_part_of_a_paragraph_or_list() -> None:
@@ -329,11 +309,11 @@ def test_an_oversized_sentence_is_divided_at_lines_then_words() -> None:
 
 
 @pytest.mark.parametrize("character", ["e\u0301", "👨‍👩‍👧‍👦", "👍🏽", "🇪🇸", "\ud83d\ude00", "का", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"])
-@pytest.mark.parametrize("limit", [size_limit(40, 1000), size_limit(2, 1000)])
+@pytest.mark.parametrize("limit", [size_limit(40, 1000), size_limit(3, 1000)])
 def test_characters_are_not_torn_apart(character: str, limit: SizeLimit) -> None:
     text = character * 200
     chunks = chunk_texts(text, limit)
-    assert len(chunks) > 5
+    assert len(chunks) > 1
     assert all(chunk == character * (len(chunk) // len(character)) for chunk in chunks)
 
 
@@ -342,16 +322,16 @@ def test_characters_are_not_torn_apart(character: str, limit: SizeLimit) -> None
     [
         "x" + " " * 1_000_000 + "y",
         "word " * 200_000,
-        "a" * 500_000,
+        "a" * 300_000,
         "<|endoftext|>" * 5_000,
-        "# a\n" * 10_000,
-        "#\n" * 10_000,
+        "# a\n" * 3_000,
+        "#\n" * 3_000,
         "a" + "\u0301" * 50_000,
-        "- a\n" * 10_000,
+        "- a\n" * 3_000,
         ">" * 200_000,
         "".join("  " * depth + "- item\n" for depth in range(200)),
         "\x00\x0c\u2028" * 20_000,
-        "a.\n" * 20_000,
+        "a.\n" * 10_000,
         "\ud800" * 20_000,
     ],
     ids=lambda text: ascii(text[:12]),

@@ -38,7 +38,20 @@ def test_words_are_found_in_either_language_by_their_stem(index: SearchIndex, qu
 
 @pytest.mark.parametrize(
     "query",
-    ['"', '""', '"ledger"', '"ledger is', "a AND (b OR", "{42}", "ledger:locked^2~", "\\", "'; DROP TABLE x", "💥", "%_", "\0"],
+    [
+        '"',
+        '""',
+        '"ledger"',
+        '"ledger is',
+        "a AND (b OR",
+        "{42}",
+        "ledger:locked^2~",
+        "\\",
+        "'; DROP TABLE x",
+        "💥",
+        "%_",
+        "\0",
+    ],
 )
 def test_a_query_is_always_literal(index: SearchIndex, query: str) -> None:
     for mode in ("hybrid", "keyword", "vector"):

@@ -12,7 +12,7 @@ from tests.project import Project
 TEXT = "# Guía\n\n## Uno\n\nPrimera parte.\n\n## Dos\n\nSegunda parte.\n"
 
 
-class Interrupted(Exception):
+class StoppedError(Exception):
     """Stands for a kill in the middle of a build."""
 
 
@@ -26,7 +26,7 @@ def interrupt_after(point: str, times: int):
     def on_commit(name: str) -> None:
         seen.append(name)
         if seen.count(point) == times:
-            raise Interrupted
+            raise StoppedError
 
     return on_commit
 
@@ -35,7 +35,7 @@ def build_half(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin a table for other languages and stop after its first batch of one document."""
     monkeypatch.setattr("ctx_pipeline.refresh.BATCH_DOCUMENTS", 1)
     project.write_settings(search={"languages": ["English"]})
-    with pytest.raises(Interrupted):
+    with pytest.raises(StoppedError):
         project.refresh(on_commit=interrupt_after("ledger", 1))
 
 
@@ -56,14 +56,16 @@ def test_readers_stay_on_the_live_table_until_the_other_is_whole(
     assert project.pipeline().store.count("search_1") == 6, "kept for a way back"
 
 
-def test_edits_and_deletions_during_a_build_reach_both_tables(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edits_and_deletions_during_a_build_reach_both_tables(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for n in range(3):
         project.write(f"d{n}.md", TEXT + str(n))
     project.refresh()
     build_half(project, monkeypatch)
     project.write("d0.md", "# Nueva\n\nOtra cosa.\n")
     (project.docs / "d1.md").unlink()
-    with pytest.raises(Interrupted):
+    with pytest.raises(StoppedError):
         project.refresh(on_commit=interrupt_after("removal done", 1))
     store = project.pipeline().store
     assert live(project) == "search_1"
@@ -117,7 +119,7 @@ def test_a_live_table_whose_embedder_is_gone_is_refused_naming_both(
     project.refresh()
     monkeypatch.setattr(HashingEmbedder, "fingerprint", "a newer version of the model")
     index = SearchIndex.open(project.settings.storage.uri, project.settings)
-    with pytest.raises(FatalError, match="built with hashing.*settings name hashing.*ctx-pipeline refresh"):
+    with pytest.raises(FatalError, match=r"built with hashing.*settings name hashing.*ctx-pipeline refresh"):
         index.search("parte")
     assert index.search("parte", mode="keyword")
 

@@ -22,6 +22,7 @@ _FENCE_CLOSING = re.compile(r"[>\s]*(?:`{3,}|~{3,})\s*")
 # Joined emoji have up to 11 code points; longer runs of combining marks are cut so that no text defeats the limits.
 _MAX_GRAPHEME_CHARS = 16
 _ZERO_WIDTH_JOINER = "\u200d"
+_FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 
 def sentence_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
@@ -68,42 +69,37 @@ def word_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int
 
 def character_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
     """Every `piece_chars` characters or a little more, not inside what a reader sees as one character."""
-    cut = _grapheme_boundary(text, start + piece_chars)
+    cut = _grapheme_boundary(text, start, start + piece_chars)
     while cut < end:
         yield cut
-        cut = _grapheme_boundary(text, cut + piece_chars)
+        cut = _grapheme_boundary(text, cut, cut + piece_chars)
 
 
-def _grapheme_boundary(text: str, offset: int) -> int:
+def _grapheme_boundary(text: str, known_boundary: int, offset: int) -> int:
     """The first offset from `offset` on that separates no base character from its marks, joiners and the like."""
     limit = min(offset + _MAX_GRAPHEME_CHARS, len(text))
-    while offset < limit and _joined(text, offset):
+    while offset < limit and _joined(text, known_boundary, offset):
         offset += 1
     return offset
 
 
-def _joined(text: str, offset: int) -> bool:
+def _joined(text: str, known_boundary: int, offset: int) -> bool:
     before, after = text[offset - 1], text[offset]
     if after.isascii():
-        return before == _ZERO_WIDTH_JOINER and not after.isspace()
+        return False
     if "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff":
         return True
-    if _is_flag_letter(before) and _is_flag_letter(after):
-        letters = 1
-        while letters < _MAX_GRAPHEME_CHARS and offset > letters and _is_flag_letter(text[offset - 1 - letters]):
-            letters += 1
-        return letters % 2 == 1
+    if before in _FLAG_LETTERS and after in _FLAG_LETTERS:
+        letters_before = offset - known_boundary - len(text[known_boundary:offset].rstrip(_FLAG_LETTERS))
+        return letters_before % 2 == 1
+    category = unicodedata.category(after)
     return (
-        before == _ZERO_WIDTH_JOINER
+        category[0] == "M"
         or after == _ZERO_WIDTH_JOINER
-        or unicodedata.category(after)[0] == "M"
+        or (before == _ZERO_WIDTH_JOINER and category == "So")
         or "\U0001f3fb" <= after <= "\U0001f3ff"
         or "\U000e0020" <= after <= "\U000e007f"
     )
-
-
-def _is_flag_letter(character: str) -> bool:
-    return "\U0001f1e6" <= character <= "\U0001f1ff"
 
 
 def pieces(text: str, start: int, end: int, cutter: Cutter, piece_chars: int) -> list[tuple[int, int]]:

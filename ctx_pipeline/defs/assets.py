@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from ctx_pipeline.defs.events import DagsterSink, PartitionKeys
+from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, search_columns
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags, run_or_fail
 from ctx_pipeline.documents.model import doc_id_of
 from ctx_pipeline.index.lock import storage_lock
@@ -38,6 +38,7 @@ def documents_partitions(settings: Settings) -> dg.DynamicPartitionsDefinition:
 def document_assets(settings: Settings) -> dg.AssetsDefinition:
     """The four assets, to be materialized for a document, a range or a backfill."""
     names = list(ASSETS.values())
+    columns = search_columns(settings.search.languages)
     specs = [
         dg.AssetSpec(
             name,
@@ -46,6 +47,7 @@ def document_assets(settings: Settings) -> dg.AssetsDefinition:
             group_name=GROUP,
             owners=OWNERS,
             kinds=KINDS[name],
+            metadata={"dagster/column_schema": columns} if name == "search_index" else {},
             skippable=True,
         )
         for position, name in enumerate(names)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from urllib.request import url2pathname
 
 import dagster as dg
 
 from ctx_pipeline.documents.model import doc_id_of, partition_key
 from ctx_pipeline.index.rows import context_counts
 from ctx_pipeline.index.stages import ASSETS, Outcome
-from ctx_pipeline.index.tables import blocks
+from ctx_pipeline.index.tables import SEARCH_COLUMNS, SearchTableSpec, blocks, search_schema, text_column
 from ctx_pipeline.index.versions import Stage
 from ctx_pipeline.refresh import NullSink
 
@@ -88,7 +89,7 @@ def _document_metadata(outcome: Outcome) -> dict[str, Any]:
     document = outcome.document
     assert document is not None
     return {
-        "source": dg.MetadataValue.path(document.uri),
+        "source": _path(outcome),
         "title": document.parsed.title,
         "media_type": document.parsed.media_type,
         "language": document.parsed.language,
@@ -101,7 +102,7 @@ def _document_metadata(outcome: Outcome) -> dict[str, Any]:
 def _chunk_metadata(outcome: Outcome) -> dict[str, Any]:
     tokens = [chunk.tokens for chunk in outcome.chunks]
     return {
-        "source": dg.MetadataValue.path(outcome.document.uri if outcome.document else ""),
+        "source": _path(outcome),
         "chunks": len(tokens),
         "tokens": sum(tokens),
         "longest_chunk_tokens": max(tokens, default=0),
@@ -111,7 +112,7 @@ def _chunk_metadata(outcome: Outcome) -> dict[str, Any]:
 def _context_metadata(outcome: Outcome) -> dict[str, Any]:
     counts = context_counts(outcome.contexts)
     return {
-        "source": dg.MetadataValue.path(outcome.document.uri if outcome.document else ""),
+        "source": _path(outcome),
         **{f"contexts_{status}": counts.get(status, 0) for status in ("written", "fallback", "pending")},
         "method": outcome.contexts[0].method if outcome.contexts else "none needed",
         "preview": dg.MetadataValue.md(_preview(outcome)),
@@ -120,7 +121,8 @@ def _context_metadata(outcome: Outcome) -> dict[str, Any]:
 
 def _search_metadata(outcome: Outcome) -> dict[str, Any]:
     return {
-        "source": dg.MetadataValue.path(outcome.document.uri if outcome.document else ""),
+        "source": _path(outcome),
+        "dagster/row_count": outcome.table_rows,
         "dagster/partition_row_count": len(outcome.chunks),
         "chunks": len(outcome.chunks),
         "tokens": sum(chunk.tokens for chunk in outcome.chunks),
@@ -137,6 +139,10 @@ _METADATA = {
     Stage.CONTEXTS: _context_metadata,
     Stage.SEARCH: _search_metadata,
 }
+
+
+def _path(outcome: Outcome) -> dg.MetadataValue[Any]:
+    return dg.MetadataValue.path(url2pathname(outcome.document.uri.removeprefix("file://")) if outcome.document else "")
 
 
 def _preview(outcome: Outcome) -> str:
@@ -156,6 +162,10 @@ def _preview(outcome: Outcome) -> str:
     return "\n\n---\n\n".join(parts) or "The document has no text."
 
 
-def column_schema(schema: Any) -> dg.TableSchema:
-    """A search table's columns as the UI shows them."""
-    return dg.TableSchema(columns=[dg.TableColumn(field.name, str(field.type)) for field in schema])
+def search_columns(languages: Sequence[str]) -> dg.TableSchema:
+    """A search table's columns with what they hold, as the UI shows them."""
+    texts = [text_column(language) for language in languages]
+    schema = search_schema(SearchTableSpec("", "", "", dimension=1, languages=tuple(languages)))
+    types = {field.name: "vector" if field.name == "vector" else str(field.type) for field in schema}
+    descriptions = {**SEARCH_COLUMNS, **dict.fromkeys(texts, SEARCH_COLUMNS["text_*"])}
+    return dg.TableSchema(columns=[dg.TableColumn(name, kind, descriptions[name]) for name, kind in types.items()])

@@ -8,9 +8,9 @@ import dagster as dg
 
 from ctx_pipeline.defs.assets import OWNERS
 from ctx_pipeline.defs.checks import index_checks
-from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, column_schema
+from ctx_pipeline.defs.events import DagsterSink, PartitionKeys
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
-from ctx_pipeline.errors import CtxError
+from ctx_pipeline.errors import CtxError, counted
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.refresh import Pipeline, RefreshOptions, Summary
 
@@ -123,7 +123,6 @@ class _RefreshSink(DagsterSink):
 def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
     """Totals as numbers, so that the UI plots them over time; lists as text."""
     tables = pipeline.search_tables()
-    live = pipeline.store.table(tables.live)
     return {
         "documents_added": summary.added,
         "documents_changed": summary.changed,
@@ -143,15 +142,15 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "context_method": pipeline.contextualizer.method,
         "embedding_model": pipeline.embedder.name,
         "search_table": tables.live,
-        "dagster/row_count": live.count_rows(),
-        "dagster/column_schema": column_schema(live.schema),
+        "rows_searchable": pipeline.store.count(tables.live),
         **({"warnings": dg.MetadataValue.md(_bullets(summary.warnings))} if summary.warnings else {}),
         **({"failures": dg.MetadataValue.md(_failure_list(summary))} if summary.failures or summary.standing else {}),
     }
 
 
 def _failed_message(summary: Summary) -> str:
-    return f"{len(summary.failures)} documents failed in this run; the others are indexed\n{_failure_list(summary)}"
+    failed = counted(len(summary.failures), "document")
+    return f"{failed} failed in this run; the others are indexed\n{_failure_list(summary)}"
 
 
 def _failure_list(summary: Summary) -> str:

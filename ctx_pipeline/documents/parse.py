@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import math
 import re
+from collections.abc import Mapping
+from datetime import date, time
 from pathlib import PurePosixPath
 from typing import Any
 
-from ctx_pipeline.documents.markdown import Block, front_matter, markdown_blocks
+from ctx_pipeline.documents.markdown import TITLE_CHARS, Block, front_matter, markdown_blocks
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.errors import PermanentError
 
@@ -29,14 +32,15 @@ def parse(data: bytes, path: str) -> Parsed:
     text = decode(data)
     suffix = PurePosixPath(path).suffix.lower()
     is_markdown = suffix in MARKDOWN_SUFFIXES
-    metadata = front_matter(text) if is_markdown else {}
-    title = str(metadata.get("title") or "").strip()
+    metadata = _json_object(front_matter(text)) if is_markdown else {}
+    named = metadata.get("title")
+    title = " ".join(str(named).split()) if isinstance(named, str | int | float) else ""
     if not title and is_markdown:
         title = _first_heading(text)
     return Parsed(
         text=text,
         media_type="text/markdown" if is_markdown else "text/plain",
-        title=(title or _title_from_path(path))[:200],
+        title=(title or _title_from_path(path))[:TITLE_CHARS].rstrip(),
         language=detect_language(text),
         metadata=metadata,
     )
@@ -45,14 +49,14 @@ def parse(data: bytes, path: str) -> Parsed:
 def decode(data: bytes) -> str:
     """Text of UTF-8 bytes, or of UTF-16 ones that begin with a byte order mark; the mark is dropped.
 
-    Raises PermanentError naming the first bad byte.
+    Raises PermanentError naming the first bad byte, counted from 0 with the mark.
     """
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
     try:
-        text = data.decode(encoding)
+        text = data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise PermanentError(
-            f"not valid {error.encoding.removesuffix('-sig').upper()}: {error.reason} at byte {error.start}; "
+            f"not valid {error.encoding.upper()}: {error.reason} at byte {error.start}; "
             "save the file as UTF-8 or exclude it"
         ) from None
     if "\0" in text:
@@ -62,7 +66,7 @@ def decode(data: bytes) -> str:
 
 def detect_language(text: str) -> str:
     """ISO 639-1 code of the text's main language, `und` for fewer than five words of letters."""
-    sample = text[:LANGUAGE_CHARACTERS]
+    sample = text.lstrip()[:LANGUAGE_CHARACTERS]
     if len(_LETTERS.findall(sample)) < 5:
         return "und"
     import py3langid
@@ -76,6 +80,31 @@ def _first_heading(text: str) -> str:
     level_one = next((block for block in headings if block.level == 1), None)
     heading = level_one or (headings[0] if headings else None)
     return heading.title if heading else ""
+
+
+def _json_object(values: Mapping[Any, Any]) -> dict[str, object]:
+    """What YAML read, as values that JSON and Arrow can hold, the same in every process."""
+    return {str(_json_value(key)): _json_value(value) for key, value in values.items()}
+
+
+def _json_value(value: Any) -> object:
+    match value:
+        case str():  # escapes can write lone surrogates
+            return value.replace("\0", "\ufffd").encode(errors="replace").decode()
+        case dict():
+            return _json_object(value)
+        case list() | tuple():
+            return [_json_value(item) for item in value]
+        case set():
+            return sorted(str(_json_value(item)) for item in value)
+        case date() | time():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            return str(value)
+        case None | bool() | int() | float():
+            return value
+        case _:
+            return str(value)
 
 
 def _walk(blocks: Any) -> list[Block]:

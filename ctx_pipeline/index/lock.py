@@ -32,14 +32,15 @@ def storage_lock(uri: Path, purpose: str, *, wait_s: float = WAIT_S) -> Iterator
     try:
         uri.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=wait_s, poll_interval=POLL_S)
+        _holder_file(uri).write_text(json.dumps({**this_process(), "purpose": purpose, "since": time.time()}))
     except Timeout:
         raise LockHeldError(
             f"the index at {uri} is being written by {holder(uri)}; wait for it to end, or stop it, and try again"
         ) from None
     except OSError as error:
+        lock.release()
         raise StorageError(f"storage.uri {uri} cannot be written ({error.strerror or error})") from None
     try:
-        _holder_file(uri).write_text(json.dumps({**this_process(), "purpose": purpose, "since": time.time()}))
         yield
     finally:
         lock.release()
@@ -54,6 +55,8 @@ def is_locked(uri: Path) -> bool:
         lock.acquire(timeout=0)
     except Timeout:
         return True
+    except OSError:
+        return False  # who may not write the lock file is in no writer's way
     lock.release()
     return False
 
@@ -63,7 +66,7 @@ def holder(uri: Path) -> str:
     try:
         found = json.loads(_holder_file(uri).read_text())
         return f"{found['purpose']} (process {found['pid']} on {found['host']})"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 
 

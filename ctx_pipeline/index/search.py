@@ -127,7 +127,7 @@ class SearchIndex:
     def _vector_leg(self, table: Any, spec: SearchTableSpec, query: str, limit: int, where: str | None) -> list[str]:
         vector = self._embedder_for(spec).embed_query(query)
         search = table.search(vector, vector_column_name="vector").distance_type("cosine").refine_factor(REFINE_FACTOR)
-        return _ids(search, limit, where)
+        return _ids(search, "_distance", limit, where)
 
     def _keyword_leg(self, table: Any, spec: SearchTableSpec, query: str, limit: int, where: str | None) -> list[str]:
         """Each language's column covers all rows; scores of different columns do not compare, so ranks are fused."""
@@ -136,7 +136,7 @@ class SearchIndex:
         if not table.list_indices():
             return []  # an empty table has no full-text index yet
         columns = [text_column(language) for language in spec.languages]
-        legs = [_ids(table.search(MatchQuery(query, column)), limit, where) for column in columns]
+        legs = [_ids(table.search(MatchQuery(query, column)), "_score", limit, where) for column in columns]
         scores = reciprocal_rank_fusion(legs, self._settings.search.rrf_k)
         return sorted(scores, key=lambda chunk: (-scores[chunk], chunk))[:limit]
 
@@ -157,10 +157,10 @@ def reciprocal_rank_fusion(legs: Sequence[Sequence[str]], k: int = 60) -> dict[s
     return scores
 
 
-def _ids(search: Any, limit: int, where: str | None) -> list[str]:
+def _ids(search: Any, measure: str, limit: int, where: str | None) -> list[str]:
     if where:
         search = search.where(where, prefilter=True)
-    found: list[str] = search.select(["chunk_id"]).limit(limit).to_arrow()["chunk_id"].to_pylist()
+    found: list[str] = search.select(["chunk_id", measure]).limit(limit).to_arrow()["chunk_id"].to_pylist()
     return found
 
 

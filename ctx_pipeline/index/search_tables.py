@@ -120,6 +120,9 @@ class SearchTables:
             )
         if ready:
             self._store.replace(target.name, [o.doc_id for o in ready], table_rows)
+        count = self._store.count(target.name)
+        for outcome in ready:
+            outcome.table_rows = count
         if table_rows and target.name not in self._indexed_text:
             ensure_text_indexes(self._store.table(target.name), spec.languages)
             self._indexed_text.add(target.name)

@@ -60,6 +60,8 @@ class Outcome:
     embedded: int = 0
     reused: int = 0
     truncated: int = 0
+    table_rows: int = 0
+    """Rows of the search table after the document's were written."""
     error: Exception | None = None
     failure: Failure | None = None
 

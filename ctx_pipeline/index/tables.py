@@ -126,6 +126,29 @@ class SearchTableSpec:
         return cls(**{**values, "languages": tuple(values["languages"])})
 
 
+SEARCH_COLUMNS = {
+    "chunk_id": "Identity of the row: <doc_id>#<ordinal>.",
+    "doc_id": "The document: <source>/<path below it>.",
+    "ordinal": "Position of the chunk in its document, from 0.",
+    "start": "First character of the chunk in the document's text.",
+    "end": "Character after the last one.",
+    "line": "Line of the first character, from 1.",
+    "text": "The chunk as it stands in the document.",
+    "context": "What situates the chunk in its document.",
+    "context_status": "written, fallback or pending.",
+    "heading_path": "Headings above the chunk, outermost first.",
+    "title": "Title of the document.",
+    "language": "ISO 639-1 code of the document's language, or und.",
+    "metadata": "Front matter of the document, as JSON.",
+    "vector": "Embedding of context and chunk, of length 1.",
+    "embed_key": "Identity of the embedder and the text it saw.",
+    "text_*": "Keywords, context and chunk, indexed for full text in one language each; every row is in all of them.",
+    "content_hash": "sha256 of the document's bytes.",
+    "version": "Identity of content and settings behind the row.",
+}
+"""What the columns of a search table hold."""
+
+
 def text_column(language: str) -> str:
     """The full-text column stemmed for `language`; each covers all rows, whatever their own language."""
     return f"text_{language.lower()}"
