@@ -243,6 +243,15 @@ def test_a_subsection_that_fits_a_chunk_is_not_divided() -> None:
     ]
 
 
+def test_a_subsection_too_large_for_a_chunk_begins_one_when_the_last_is_half_full() -> None:
+    def first_chunk(sentences_before: int) -> str:
+        large = "\n\n".join([prose(2)] * 5)
+        return chunk_texts(f"# T\n\n{prose(sentences_before)}\n\n## A\n\n{large}", size_limit(1000, 50))[0]
+
+    assert first_chunk(5) == f"# T\n\n{prose(5)}"
+    assert first_chunk(1) == f"# T\n\n{prose(1)}\n\n## A\n\n" + "\n\n".join([prose(2)] * 3)
+
+
 def test_chunks_of_a_long_section_are_filled() -> None:
     text = "# T\n\n" + "\n\n".join(prose(3) for _ in range(40))
     chunks = split(text, markdown=True, limit=NARROW)
@@ -257,6 +266,13 @@ def test_a_heading_takes_along_the_first_part_of_a_paragraph_or_list() -> None:
         chunks = chunk_texts(text, exact)
         assert chunks[1].startswith("# Long heading of the section\n\n" + content[:20])
         assert len(chunks) == 3
+
+
+def test_no_word_is_torn_to_sit_beside_a_heading() -> None:
+    word = "x" * 60
+    heading = "# A heading of nine words in all, no less"
+    exact = size_limit(count_tokens([f"{heading}\n\n{word}"])[0] - 2, 1000)
+    assert chunk_texts(f"{heading}\n\n{word} and more", exact)[:2] == [heading, f"{word} and more"]
 
 
 def test_only_a_whole_table_leaves_its_heading_behind() -> None:
@@ -279,11 +295,17 @@ def test_tables_and_fences_inside_a_divided_list_stay_whole() -> None:
     assert any(table in chunk for chunk in chunks)
 
 
-def test_an_oversized_table_is_divided_between_rows_and_keeps_its_head() -> None:
+def test_the_head_of_a_divided_table_stays_with_the_first_row() -> None:
+    rows = "\n".join(f"| row {row} | value of row {row} |" for row in range(60))
+    for words_before in range(90, 128):
+        text = "word " * words_before + f"\n\n| column | other |\n|--------|-------|\n{rows}"
+        assert any("|-------|\n| row 0 |" in chunk for chunk in chunk_texts(text, size_limit(1000, 128)))
+
+
+def test_an_oversized_table_is_divided_between_rows() -> None:
     rows = [f"| row {row} | value of row {row} |" for row in range(60)]
     text = "# T\n\nBefore.\n\n| a | b |\n|---|---|\n" + "\n".join(rows)
     chunks = chunk_texts(text, NARROW)
-    assert "| a | b |\n|---|---|\n| row 0 |" in "\n".join(chunks)
     assert [row for chunk in chunks for row in chunk.split("\n") if row.startswith("| row")] == rows
 
 
@@ -293,6 +315,15 @@ def test_an_oversized_fence_is_divided_at_blank_lines_and_keeps_its_fences() -> 
     assert len(chunks) > 2
     assert all(chunk.removeprefix("```py\n").startswith("def ") for chunk in chunks)
     assert chunks[-1].endswith("return x\n```")
+
+
+@pytest.mark.parametrize("code_line", ["value = compute(1, 2)", "value = compute(1, 2)\n"])
+def test_no_chunk_begins_or_ends_with_a_lone_fence(code_line: str) -> None:
+    code = "\n".join([code_line] * 20)
+    for words_before in range(40, 60):
+        chunks = chunk_texts("word " * words_before + f"\n\n```python\n\n{code}\n```", size_limit(1000, 60))
+        assert not [chunk for chunk in chunks if chunk.endswith("```python")]
+        assert chunks[-1] != "```"
 
 
 def test_an_oversized_paragraph_is_divided_at_sentences() -> None:
@@ -306,6 +337,11 @@ def test_an_oversized_sentence_is_divided_at_lines_then_words() -> None:
     assert chunk_texts("\n".join(lines), size_limit(1000, 20)) == ["\n".join(lines[i : i + 2]) for i in (0, 2, 4)]
     assert "".join(chunk_texts(" ".join(lines), size_limit(1000, 5))).split() != lines
     assert set(" ".join(chunk_texts(" ".join(lines), size_limit(1000, 5))).split()) == set(" ".join(lines).split())
+
+
+def test_chunks_of_short_words_are_filled() -> None:
+    chunks = split("word " * 1_000, markdown=True, limit=size_limit(32, 1000))
+    assert min(chunk.tokens for chunk in chunks[:-1]) > 28
 
 
 @pytest.mark.parametrize("character", ["e\u0301", "👨‍👩‍👧‍👦", "👍🏽", "🇪🇸", "\ud83d\ude00", "का", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"])
@@ -356,6 +392,18 @@ def test_tokenizers_are_asked_in_batches() -> None:
     text = "\n\n".join(f"## Section {number}\n\n{prose(10)}\n\n- a\n- b" for number in range(50))
     assert len(split(text, markdown=True, limit=SizeLimit(512, 379, counting))) == 50
     assert len(calls) == 2
+
+
+def test_tokenizers_are_not_asked_about_every_short_sentence() -> None:
+    texts_counted = 0
+
+    def counting(texts: Sequence[str]) -> list[int]:
+        nonlocal texts_counted
+        texts_counted += len(texts)
+        return count_words(texts)
+
+    split("A b. " * 30_000, markdown=True, limit=SizeLimit(512, 379, counting))
+    assert texts_counted < 3_000
 
 
 @pytest.mark.parametrize("sizes", [(0, 10), (10, 0), (512, -3)])

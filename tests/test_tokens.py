@@ -50,8 +50,11 @@ def test_special_tokens_are_plain_text(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_long_prose_is_counted_exactly(encoding: str) -> None:
-    text = "".join(f"Sentence {i} ends here,  with-marks... " + "\n\n" * (i % 7 == 0) for i in range(4_000))
+@pytest.mark.parametrize(
+    "line", ["Sentence {} ends here,  with-marks... \n\n", "hard-break-{}  \n", "column{} \t \t{}  .\n"]
+)
+def test_long_prose_is_counted_exactly(encoding: str, line: str) -> None:
+    text = "".join(line.format(number, number) for number in range(6_000))
     assert len(text) > 2 * 50_000
     assert count_tokens([text], encoding) == [independent_count(text, encoding)]
 

@@ -16,7 +16,7 @@ up to which small pieces are joined again: a cutter may leave out cuts that are 
 _NEWLINE = re.compile(r"\r\n?|\n")
 _WHITESPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"""[.!?…]["'”’»)\]*_`]*\s+|[。！？]["'”’」』）]*\s*""")
-_FENCE_OPENING = re.compile(r"[>\s*+\-\d.)]*(?:`{3}|~{3})[^\r\n]*\s*")
+_FENCE_OPENING = re.compile(r"[>\s*+\-\d.)]*(?:`{3}|~{3})[^\r\n]*[>\s]*")
 _FENCE_CLOSING = re.compile(r"[>\s]*(?:`{3,}|~{3,})\s*")
 
 # Joined emoji have up to 11 code points; longer runs of combining marks are cut so that no text defeats the limits.
@@ -52,11 +52,12 @@ def code_line_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterabl
 
 
 def _inside_fences(text: str, start: int, end: int, cuts: list[int]) -> list[int]:
-    if cuts and _FENCE_OPENING.fullmatch(text, start, cuts[0]):
-        del cuts[0]
+    opening = _FENCE_OPENING.match(text, start, end)
+    code_start = opening.end() if opening else start
+    code_end = end
     if cuts and _FENCE_CLOSING.fullmatch(text, cuts[-1], end):
-        del cuts[-1]
-    return cuts
+        code_end = start + len(text[start : cuts[-1]].rstrip("> \t\r\n"))
+    return [cut for cut in cuts if code_start < cut <= code_end]
 
 
 def word_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:

@@ -7,6 +7,7 @@ import dagster as dg
 
 from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, search_columns
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags, run_or_fail
+from ctx_pipeline.defs.sqlite import held_open
 from ctx_pipeline.documents.model import doc_id_of
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.stages import ASSETS
@@ -87,6 +88,7 @@ def _materialize(
     context.instance.add_run_tags(context.run_id, process_tags())
     stages = frozenset(stage for stage, name in ASSETS.items() if name in selected)
     sink = DagsterSink(context, PartitionKeys(context.instance, pipeline.settings.dagster.partitions))
-    with storage_lock(pipeline.settings.storage.uri, f"the Dagster run {context.run_id}"):
+    uri = pipeline.settings.storage.uri
+    with storage_lock(uri, f"the Dagster run {context.run_id}"), held_open(context.instance, context.run_id):
         fail_dead_runs(context.instance)
         return pipeline.materialize(doc_ids, stages, context.run_id, sink)

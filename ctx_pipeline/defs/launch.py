@@ -18,7 +18,15 @@ from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.refresh import Pipeline, RefreshOptions
 from ctx_pipeline.settings import settings_file
 
-_INSTANCE_SETTINGS = "telemetry:\n  enabled: false\nnux:\n  enabled: false\n"
+_INSTANCE_SETTINGS = """\
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
 
 
 def dagster_home() -> Path:
@@ -70,6 +78,8 @@ def run_refresh(report: Report, options: RefreshOptions, *, source: str = "", de
         )
         if not result.success and report.summary is None and report.error is None:
             report.unforeseen = _first_failure(result)
+            if "DagsterExecutionInterruptedError" in report.unforeseen:
+                raise KeyboardInterrupt  # Dagster takes the signal for itself while a step runs
         return bool(result.success)
 
 

@@ -10,6 +10,7 @@ from ctx_pipeline.defs.assets import OWNERS
 from ctx_pipeline.defs.checks import index_checks
 from ctx_pipeline.defs.events import DagsterSink, PartitionKeys
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
+from ctx_pipeline.defs.sqlite import held_open
 from ctx_pipeline.errors import CtxError, counted
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.refresh import Pipeline, RefreshOptions, Summary
@@ -94,7 +95,8 @@ def _refresh(
 ) -> tuple[Summary, dict[str, Any]]:
     context.instance.add_run_tags(context.run_id, process_tags())
     sink = _RefreshSink(context, PartitionKeys(context.instance, pipeline.settings.dagster.partitions), report.progress)
-    with storage_lock(pipeline.settings.storage.uri, f"the refresh {context.run_id}"):
+    uri = pipeline.settings.storage.uri
+    with storage_lock(uri, f"the refresh {context.run_id}"), held_open(context.instance, context.run_id):
         for run_id in fail_dead_runs(context.instance):
             context.log.warning(f"run {run_id} was marked as failed: its process is gone")
         summary = pipeline.refresh(context.run_id, sink, options)

@@ -21,6 +21,9 @@ MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
 LANGUAGE_CHARACTERS = 4000
 """Characters of a document that the language detector sees; it is sure after some hundred."""
 
+BEGINNING_CHARACTERS = 2000
+"""Where the title is looked for first: parsing all of a document's blocks for it would double the work of reading."""
+
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -76,10 +79,13 @@ def detect_language(text: str) -> str:
 
 
 def _first_heading(text: str) -> str:
-    headings = [block for block in _walk(markdown_blocks(text)) if block.kind == "heading" and block.title]
-    level_one = next((block for block in headings if block.level == 1), None)
-    heading = level_one or (headings[0] if headings else None)
-    return heading.title if heading else ""
+    """The first heading of level 1, else the first of any; most documents have it at their beginning."""
+    for part in (text[:BEGINNING_CHARACTERS], text):
+        headings = [block for block in _walk(markdown_blocks(part)) if block.kind == "heading" and block.title]
+        level_one = next((block for block in headings if block.level == 1), None)
+        if level_one:
+            return level_one.title
+    return headings[0].title if headings else ""
 
 
 def _json_object(values: Mapping[Any, Any]) -> dict[str, object]:

@@ -1,0 +1,169 @@
+"""Measurements taken inside a process: `python -m benchmarks.measured WHAT ...` prints one JSON object.
+
+Started by benchmarks/refresh.py in a workspace's environment; imports and start-up are outside the times.
+
+  first-refresh            a first refresh as a Dagster run, and the bare embedding of the texts that it embedded
+  refresh core|dagster     a refresh without, or as, a Dagster run
+  unchanged COUNT          the command `refresh` with nothing to do, a walk with `stat`, `Pipeline.plan()` COUNT times
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import lancedb  # noqa: F401 - start-up
+import numpy as np
+from numpy.typing import NDArray
+
+import ctx_pipeline.refresh
+from ctx_pipeline.cli import cli
+from ctx_pipeline.embedding.e5 import E5Embedder
+from ctx_pipeline.index.lock import storage_lock
+from ctx_pipeline.index.maintenance import table_bytes
+from ctx_pipeline.index.tables import Store
+from ctx_pipeline.refresh import Pipeline, Summary
+from ctx_pipeline.settings import Settings, load_settings
+
+
+class TimedEmbedder(E5Embedder):
+    """e5 that adds up the time spent in it."""
+
+    embedding_s = 0.0
+    counting_s = 0.0
+
+    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        started = time.perf_counter()
+        vectors = super().embed_passages(texts)
+        self.embedding_s += time.perf_counter() - started
+        return vectors
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        started = time.perf_counter()
+        counts = super().count_tokens(texts)
+        self.counting_s += time.perf_counter() - started
+        return counts
+
+
+def first_refresh() -> dict[str, Any]:
+    """Seconds of the run, of e5 inside it, and of embedding the same texts again with nothing around."""
+    settings = load_settings()
+    embedder = TimedEmbedder(settings.embedding.path)
+    embedder.embed_passages(["warm-up"])
+    _load_tokenizers_and_language_models()
+    ctx_pipeline.refresh.open_embedder = lambda settings: embedder  # type: ignore[attr-defined]
+    embedder.embedding_s = embedder.counting_s = 0.0
+    refresh_s, summary = _dagster_refresh()
+    inside = {"embedding_s": embedder.embedding_s, "counting_s": embedder.counting_s}
+    store = Store(settings.storage.uri)
+    rows = store.all_rows(store.state()["active"], ["text", "context"]).to_pylist()
+    texts = list(dict.fromkeys(f"{row['context']}\n\n{row['text']}" if row["context"] else row["text"] for row in rows))
+    assert len(texts) == summary.embedded, "the texts of the table are not those that were embedded"
+    started = time.perf_counter()
+    embedder.embed_passages(texts)
+    bare_s = time.perf_counter() - started
+    return {"refresh_s": refresh_s, "bare_s": bare_s, "texts": len(texts), **inside}
+
+
+def refresh(how: str) -> dict[str, Any]:
+    """Seconds of a refresh, what it did, and the versions and bytes of every table after it."""
+    settings = load_settings()
+    store = Store(settings.storage.uri)
+    before = _versions(store)
+    seconds, summary = _dagster_refresh() if how == "dagster" else _core_refresh(settings)
+    after = _versions(store)
+    return {
+        "seconds": seconds,
+        "documents": summary.added + summary.changed,
+        "chunks": summary.chunks_indexed,
+        "commits": {name: version - before.get(name, 0) for name, version in after.items()},
+        "bytes": {name: table_bytes(store, name) for name in after},
+        "optimized": [f"{upkeep.table}: {upkeep.reason}" for upkeep in summary.upkeep],
+    }
+
+
+def unchanged(count: int) -> dict[str, Any]:
+    """Seconds of the command in this process, of a bare walk, and of `Pipeline.plan()` by a new pipeline each time."""
+    settings = load_settings()
+    started = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()):
+        cli.main(["refresh", "--json"], standalone_mode=False)
+    command_s = time.perf_counter() - started
+    started = time.perf_counter()
+    for folder, _, names in os.walk(settings.source[0].path):
+        for name in names:
+            os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118 - as bare as it can be
+    walk_s = time.perf_counter() - started
+    plan_s = []
+    for _ in range(count):
+        started = time.perf_counter()
+        plan = Pipeline(settings).plan()
+        plan_s.append(time.perf_counter() - started)
+        assert not plan.owed, "something is owed: this is to measure that nothing changed"
+    return {"command_s": command_s, "walk_s": walk_s, "plan_s": plan_s}
+
+
+def _core_refresh(settings: Settings) -> tuple[float, Summary]:
+    started = time.perf_counter()
+    pipeline = Pipeline(settings)
+    with storage_lock(settings.storage.uri, "a benchmark"):
+        summary = pipeline.refresh("benchmark")
+    return time.perf_counter() - started, summary
+
+
+def _dagster_refresh() -> tuple[float, Summary]:
+    """The run as the command line starts it, in an instance that is open already."""
+    import logging
+
+    import dagster as dg
+
+    from ctx_pipeline.definitions import build_definitions
+    from ctx_pipeline.defs.refresh import JOB, Report
+    from ctx_pipeline.defs.resources import process_tags
+
+    logging.disable(logging.CRITICAL)
+    report = Report()
+    job = build_definitions(report=report).resolve_job_def(JOB)
+    with dg.DagsterInstance.get() as instance:
+        instance.get_runs(limit=1)
+        instance.get_dynamic_partitions("documents")
+        started = time.perf_counter()
+        job.execute_in_process(
+            instance=instance,
+            tags=process_tags(),
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+        seconds = time.perf_counter() - started
+    assert report.summary is not None
+    return seconds, report.summary
+
+
+def _load_tokenizers_and_language_models() -> None:
+    from ctx_pipeline.chunking.tokens import count_tokens
+    from ctx_pipeline.documents.parse import parse
+
+    count_tokens(["warm-up"])
+    parse(b"# Calentamiento\n\nUn documento breve, para cargar el modelo de idiomas.\n", "a.md")
+
+
+def _versions(store: Store) -> dict[str, int]:
+    return {name: store.table(name).version for name in sorted(store.names())} if store.exists() else {}
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["first-refresh"]:
+            found = first_refresh()
+        case ["refresh", ("core" | "dagster") as how]:
+            found = refresh(how)
+        case ["unchanged", count]:
+            found = unchanged(int(count))
+        case _:
+            raise SystemExit(__doc__)
+    print(json.dumps(found))
