@@ -6,28 +6,31 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 HERE := $(CURDIR)
 
-# Another folder of documents gets a storage and a Dagster instance of its own, named by its path.
-ifdef DOCS
-ROOT := $(abspath $(DOCS))
-KEY := $(notdir $(ROOT))-$(shell printf '%s' '$(ROOT)' | cksum | cut -d' ' -f1)
-SCOPE := CTX_STORAGE__URI='$(HERE)/.ctx/$(KEY)/index' DAGSTER_HOME='$(HERE)/.ctx/$(KEY)/dagster_home'
-REFRESH := refresh --source '$(ROOT)'
-else
-REFRESH := refresh
-endif
-
 QUERY ?= ¿Cuántas peticiones por minuto permite el plan Pro?
+export DOCS QUERY
+
+# Another folder of documents gets a storage and a Dagster instance of its own, named by its path.
+define SCOPE
+set -e; set --; \
+if [ -n "$$DOCS" ]; then \
+	root=$$(cd -- "$$DOCS" && pwd); \
+	own="$(HERE)/.ctx/$$(basename -- "$$root")-$$(printf '%s' "$$root" | cksum | cut -d' ' -f1)"; \
+	export CTX_STORAGE__URI="$$own/index" DAGSTER_HOME="$$own/dagster_home"; \
+	set -- --source "$$root"; \
+else \
+	export DAGSTER_HOME="$${DAGSTER_HOME:-$(HERE)/dagster_home}"; \
+fi
+endef
 
 .PHONY: refresh search dev test lint check clean
 
 refresh: $(STAMP)
-	@$(SCOPE) $(BIN)/ctx-pipeline $(REFRESH)
-	@echo
-	@echo 'ctx-pipeline search "$(QUERY)" -k 3'
-	@$(SCOPE) $(BIN)/ctx-pipeline search "$(QUERY)" -k 3
+	@$(SCOPE); $(BIN)/ctx-pipeline refresh "$$@"; \
+	printf '\n$$ ctx-pipeline search "%s" -k 1\n' "$$QUERY"; \
+	$(BIN)/ctx-pipeline search -k 1 -- "$$QUERY"
 
 search: $(STAMP)
-	@$(SCOPE) $(BIN)/ctx-pipeline search "$(QUERY)"
+	@$(SCOPE); $(BIN)/ctx-pipeline search -- "$$QUERY"
 
 dev: $(STAMP)
 	DAGSTER_HOME='$(HERE)/dagster_home' $(BIN)/dagster dev -w workspace.yaml

@@ -28,8 +28,9 @@ from ctx_pipeline.embedding.e5 import E5Embedder
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import table_bytes
 from ctx_pipeline.index.tables import Store
-from ctx_pipeline.refresh import Pipeline, Summary
+from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Settings, load_settings
+from ctx_pipeline.summary import Summary
 
 
 class TimedEmbedder(E5Embedder):

@@ -15,7 +15,8 @@ from ctx_pipeline.errors import CtxError, LockHeldError, SettingsError
 
 if TYPE_CHECKING:
     from ctx_pipeline.index.plan import Plan
-    from ctx_pipeline.refresh import Pipeline, Summary
+    from ctx_pipeline.refresh import Pipeline
+    from ctx_pipeline.summary import Summary
 
 DONE, FOUND, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 LISTED = 10
@@ -23,7 +24,9 @@ LISTED = 10
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
 source_option = click.option(
-    "--source", type=click.Path(path_type=Path), help="A folder of documents, in place of the configured sources."
+    "--source",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A folder of documents, in place of the configured sources.",
 )
 
 
@@ -89,7 +92,7 @@ def refresh(
     debug: bool, source: Path | None, dry_run: bool, verify: bool, retry: bool, allow_mass_delete: bool, as_json: bool
 ) -> int:
     """Bring the index up to date with the sources: only edited documents are worked on."""
-    from ctx_pipeline.refresh import RefreshOptions
+    from ctx_pipeline.summary import RefreshOptions
 
     started = time.monotonic()
     options = RefreshOptions(verify, retry, allow_mass_delete)
@@ -115,7 +118,7 @@ def refresh(
 def _settle(pipeline: Pipeline, plan: Plan) -> Summary:
     """Nothing is owed: no Dagster, no run; at most a note that files were touched."""
     from ctx_pipeline.index.lock import storage_lock
-    from ctx_pipeline.refresh import Summary
+    from ctx_pipeline.summary import Summary
 
     if plan.notes:
         try:

@@ -10,9 +10,10 @@ from ctx_pipeline.errors import counted
 from ctx_pipeline.index.audit import audit, duplicate_ids
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows
-from ctx_pipeline.index.tables import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS, text_column
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS, text_column
 from ctx_pipeline.index.versions import Stage
-from ctx_pipeline.refresh import Pipeline, RefreshOptions
+from ctx_pipeline.refresh import Pipeline
+from ctx_pipeline.summary import RefreshOptions
 
 REFRESH = "run `ctx-pipeline refresh`"
 FIX = "run `ctx-pipeline doctor --fix`, then `ctx-pipeline refresh`"

@@ -9,7 +9,7 @@ from ctx_pipeline.errors import CtxError
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import table_bytes
 from ctx_pipeline.index.plan import plan_counts
-from ctx_pipeline.index.tables import CHUNKS, CONTEXTS
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS
 from ctx_pipeline.refresh import Pipeline
 
 SUGGESTED = 3

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
 
 from ctx_pipeline.contexts import open_contextualizer
 from ctx_pipeline.contexts.model import Contextualizer
@@ -15,13 +13,15 @@ from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.index.audit import quick_damage
 from ctx_pipeline.index.ledger import Ledger
-from ctx_pipeline.index.maintenance import Upkeep, maintain
+from ctx_pipeline.index.maintenance import maintain
+from ctx_pipeline.index.outcome import Task
 from ctx_pipeline.index.plan import Plan, Work, make_plan, stored_work
 from ctx_pipeline.index.search_tables import SearchTables
-from ctx_pipeline.index.stages import Outcome, StageRunner, Task
+from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
 from ctx_pipeline.index.versions import Stage, StageHashes, stage_hashes
 from ctx_pipeline.settings import Settings
+from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
 
 BATCH_DOCUMENTS = 256
 BATCH_CHUNKS = 512
@@ -29,98 +29,6 @@ BATCH_BYTES = 16_000_000
 BYTES_PER_CHUNK = 1_000
 """A low guess, for documents that were never cut."""
 REMOVAL_BLOCK = 5_000
-
-
-class Sink(Protocol):
-    """Where a refresh tells what it did: Dagster's partitions and events, or nothing."""
-
-    def reconcile_keys(self, doc_ids: Iterable[str]) -> None:
-        """Make the partition keys those of `doc_ids`: add in blocks, prune in blocks."""
-        ...
-
-    def documents_done(self, outcomes: Sequence[Outcome]) -> None:
-        """Log the events of a batch; called between its rows and its final ledger rows."""
-        ...
-
-    def documents_removed(self, doc_ids: Sequence[str]) -> None:
-        """Remove the partition keys of documents whose rows are gone."""
-        ...
-
-    def progress(self, done: int, total: int) -> None:
-        """Documents done so far."""
-        ...
-
-
-class NullSink:
-    """A sink that keeps nothing; base of others."""
-
-    def reconcile_keys(self, doc_ids: Iterable[str]) -> None:
-        """See Sink."""
-
-    def documents_done(self, outcomes: Sequence[Outcome]) -> None:
-        """See Sink."""
-
-    def documents_removed(self, doc_ids: Sequence[str]) -> None:
-        """See Sink."""
-
-    def progress(self, done: int, total: int) -> None:
-        """See Sink."""
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshOptions:
-    """What a caller may ask of one refresh."""
-
-    verify: bool = False
-    retry: bool = False
-    allow_mass_delete: bool = False
-
-
-@dataclass(slots=True)
-class Summary:
-    """Totals of one refresh, as the command line prints them."""
-
-    run_id: str | None = None
-    added: int = 0
-    changed: int = 0
-    removed: int = 0
-    unchanged: int = 0
-    skipped: int = 0
-    failures: dict[str, str] = field(default_factory=dict)
-    """Documents that failed in this refresh, with the reason."""
-    standing: dict[str, str] = field(default_factory=dict)
-    """Documents that failed earlier and wait."""
-    chunks_indexed: int = 0
-    contexts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("written", "reused", "fallback", "pending"), 0)
-    )
-    embedded: int = 0
-    reused: int = 0
-    truncated: int = 0
-    tokens: int = 0
-    warnings: list[str] = field(default_factory=list)
-    upkeep: list[Upkeep] = field(default_factory=list)
-    switched_to: str = ""
-    seconds: float = 0.0
-
-    def to_json(self) -> dict[str, object]:
-        """The contract of `ctx-pipeline refresh --json`."""
-        return {
-            "run_id": self.run_id,
-            "documents": {
-                "added": self.added,
-                "changed": self.changed,
-                "removed": self.removed,
-                "unchanged": self.unchanged,
-                "failed": len(self.failures) + len(self.standing),
-                "skipped": self.skipped,
-            },
-            "chunks": {"indexed": self.chunks_indexed},
-            "contexts": dict(self.contexts),
-            "vectors": {"embedded": self.embedded, "reused": self.reused},
-            "usage": {"input": 0, "cache_write": 0, "cache_read": 0, "output": 0, "usd": 0.0},
-            "seconds": round(self.seconds, 3),
-        }
 
 
 class Pipeline:
@@ -135,9 +43,9 @@ class Pipeline:
         self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder)
         self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.contextualizer)
 
-    def plan(self, options: RefreshOptions = RefreshOptions()) -> Plan:
+    def plan(self, options: RefreshOptions | None = None) -> Plan:
         """What a refresh would do. Reads only: sources, ledger and row counts."""
-        return self._plan(Ledger.read(self.store), self.search_tables(), options)
+        return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions())
 
     def note(self, plan: Plan) -> None:
         """Store the ledger rows of files that moved without a change; the caller holds the lock."""
@@ -146,16 +54,19 @@ class Pipeline:
         ledger.put([row for row in fresh if not ledger.rows[row.doc_id].writing])
 
     def scan_sources(self, ledger: Ledger, *, verify: bool = False) -> list[SourceScan]:
-        """Walk every source. Raises SettingsError when there is none and nothing is indexed either."""
+        """Walk every source. Raises SettingsError when nothing can be read and nothing is indexed either."""
         if not self.settings.source and not ledger.rows:
             raise SettingsError("no [[source]] in the settings; add one to ctx.toml, or name a folder by --source PATH")
-        return [scan(source, ledger.rows, verify=verify) for source in self.settings.source]
+        scans = [scan(source, ledger.rows, verify=verify) for source in self.settings.source]
+        if not ledger.rows and all(found.unreachable for found in scans):
+            raise SettingsError(f"source {scans[0].name!r} cannot be read ({scans[0].unreachable}); correct its path")
+        return scans
 
     def refresh(
         self,
         run_id: str,
         sink: Sink | None = None,
-        options: RefreshOptions = RefreshOptions(),
+        options: RefreshOptions | None = None,
         *,
         on_commit: Callable[[str], None] = lambda point: None,
     ) -> Summary:
@@ -169,7 +80,7 @@ class Pipeline:
         self.store.create()
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
-        plan = self._plan(ledger, tables, options)
+        plan = self._plan(ledger, tables, options or RefreshOptions())
         known = ledger.indexed()
         summary = Summary(
             run_id=run_id,
@@ -190,7 +101,7 @@ class Pipeline:
             sink.documents_done(outcomes)
             on_commit("events")
             runner.finish(outcomes)
-            _count(summary, outcomes, known)
+            summary.count(outcomes, known)
             done += len(batch)
             sink.progress(done, len(plan.work))
         # What cannot be read now still follows the settings, from its last good version.
@@ -261,7 +172,7 @@ class Pipeline:
     def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions) -> Plan:
         scans = self.scan_sources(ledger, verify=options.verify)
         damage = quick_damage(self.store, ledger, tables.names) if ledger.rows else None
-        return make_plan(
+        plan = make_plan(
             scans,
             ledger.rows,
             self.hashes,
@@ -273,6 +184,12 @@ class Pipeline:
             retry=options.retry,
             allow_mass_delete=options.allow_mass_delete,
         )
+        plan.warnings += [
+            f"source {source.name!r}: no file below {source.path} is a document (include: {', '.join(source.include)})"
+            for source, found in zip(self.settings.source, scans, strict=True)
+            if not found.files and not found.unreachable
+        ]
+        return plan
 
     def _switch(self, plan: Plan, ledger: Ledger, tables: SearchTables, summary: Summary) -> None:
         """Point readers at the table that was built, once every document that can be in it is."""
@@ -315,22 +232,3 @@ def _batches(work: Sequence[Work], ledger: Ledger) -> Iterator[list[Task]]:
         size += item_size
     if batch:
         yield batch
-
-
-def _count(summary: Summary, outcomes: Sequence[Outcome], known: set[str]) -> None:
-    for outcome in outcomes:
-        if outcome.failure is not None:
-            summary.failures[outcome.doc_id] = outcome.failure.reason
-            continue
-        if outcome.doc_id in known:
-            summary.changed += 1
-        else:
-            summary.added += 1
-        summary.chunks_indexed += len(outcome.chunks)
-        summary.tokens += sum(chunk.tokens for chunk in outcome.chunks)
-        summary.embedded += outcome.embedded
-        summary.reused += outcome.reused
-        summary.truncated += outcome.truncated
-        for context in outcome.contexts:
-            reused = Stage.CONTEXTS not in outcome.done
-            summary.contexts["reused" if reused else context.status] += 1

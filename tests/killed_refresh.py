@@ -13,7 +13,8 @@ import threading
 
 from ctx_pipeline.defs.launch import run_refresh
 from ctx_pipeline.defs.refresh import Report
-from ctx_pipeline.refresh import Pipeline, RefreshOptions
+from ctx_pipeline.refresh import Pipeline
+from ctx_pipeline.summary import RefreshOptions
 
 
 def die() -> None:

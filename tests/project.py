@@ -14,8 +14,9 @@ from ctx_pipeline.defs.refresh import JOB, NAME, Report
 from ctx_pipeline.documents.model import doc_id_of
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.stages import ASSETS
-from ctx_pipeline.refresh import Pipeline, RefreshOptions, Summary
+from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Settings, load_settings
+from ctx_pipeline.summary import RefreshOptions, Summary
 
 SEARCH_COLUMNS = (
     "chunk_id", "doc_id", "ordinal", "start", "end", "line", "text", "context", "context_status", "heading_path",

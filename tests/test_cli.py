@@ -130,6 +130,22 @@ def test_no_source_is_wrong_use(project: Project) -> None:
     assert "no [[source]]" in done.stderr
 
 
+def test_a_source_that_cannot_be_read_is_wrong_use_while_nothing_is_indexed(project: Project) -> None:
+    project.docs.rmdir()
+    for arguments in (["refresh"], ["refresh", "--source", str(project.root / "nowhere")]):
+        done = run(project, *arguments)
+        assert done.returncode == 2
+        assert str(project.root) in done.stderr
+        assert not (project.root / "index").exists()
+
+
+def test_a_folder_without_documents_says_what_would_be_one(project: Project) -> None:
+    project.write("picture.png", b"PNG")
+    done = run(project, "refresh")
+    assert done.returncode == 0
+    assert "is a document (include: *.md" in done.stderr
+
+
 def test_source_replaces_the_configured_ones(project: Project, tmp_path: Path) -> None:
     other = tmp_path / "other docs"
     other.mkdir()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ctx_pipeline.errors import FatalError, PermanentError, StorageError, TransientError
 from ctx_pipeline.index.ledger import BACKOFF_FIRST_S, BACKOFF_MAX_S, Failure, Ledger, LedgerRow, failure_of
-from ctx_pipeline.index.tables import LEDGER, Store
+from ctx_pipeline.index.schemas import LEDGER
+from ctx_pipeline.index.tables import Store
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(0, 2**31 - 1)

@@ -389,14 +389,12 @@ def test_held_documents_still_follow_the_settings() -> None:
 
 
 def test_sources_are_judged_by_themselves() -> None:
-    rows = {f"{name}/{n:02}.md": replace(indexed(), doc_id=f"{name}/{n:02}.md") for name in "ab" for n in range(25)}
-    rows["b/25.md"] = replace(indexed(), doc_id="b/25.md")
-    files = {
-        doc_id: replace(found(), doc_id=doc_id) for doc_id in rows if doc_id.startswith("b/") and doc_id > "b/00.md"
-    }
+    small, large = [f"a/{n:03}.md" for n in range(25)], [f"b/{n:03}.md" for n in range(200)]
+    rows = {doc_id: replace(indexed(), doc_id=doc_id) for doc_id in small + large}
+    files = {doc_id: replace(found(), doc_id=doc_id) for doc_id in large[1:]}
     scans = [SourceScan("a"), SourceScan("b", files=files)]
     made = make_plan(scans, rows, HASHES, target="search_1", live="search_1", now=NOW, safety=SAFETY)
-    assert (made.held, made.removed) == ({"a": 25}, ["b/00.md"])
+    assert (made.held, made.removed) == ({"a": 25}, ["b/000.md"]), "25 of 25, and not of 225"
 
 
 def test_a_source_that_left_the_settings_is_deleted_within_the_same_limits() -> None:

@@ -235,12 +235,8 @@ def prose(sentence_count: int) -> str:
 
 
 def test_a_subsection_that_fits_a_chunk_is_not_divided() -> None:
-    small, large = prose(2), prose(4)
-    assert chunk_texts(f"# T\n\n{small}\n\n## A\n\n{large}\n\nMore.\n\n## B\n\n{small}", size_limit(40, 40)) == [
-        f"# T\n\n{small}",
-        f"## A\n\n{large}\n\nMore.",
-        f"## B\n\n{small}",
-    ]
+    parts = [f"# T\n\n{prose(1)}", f"## A\n\n{prose(2)}\n\n{prose(3)}", f"## B\n\n{prose(1)}", "# U\n\nEnd."]
+    assert chunk_texts("\n\n".join(parts), size_limit(1000, 40)) == parts
 
 
 def test_a_subsection_too_large_for_a_chunk_begins_one_when_the_last_is_half_full() -> None:
@@ -259,13 +255,14 @@ def test_chunks_of_a_long_section_are_filled() -> None:
     assert min(chunk.tokens for chunk in chunks[:-1]) > 0.75 * NARROW.max_tokens
 
 
-def test_a_heading_takes_along_the_first_part_of_a_paragraph_or_list() -> None:
-    for content in (prose(6), "\n".join(f"- Item number {number} of them." for number in range(6))):
-        text = f"# A\n\n{prose(5)}\n\n# Long heading of the section\n\n{content}"
-        exact = size_limit(1000, count_words([content])[0])
-        chunks = chunk_texts(text, exact)
-        assert chunks[1].startswith("# Long heading of the section\n\n" + content[:20])
-        assert len(chunks) == 3
+@pytest.mark.parametrize("heading", ["# Short", "# " + "long " * 20 + "heading"])
+@pytest.mark.parametrize("content", [prose(6), "\n".join(f"- Item number {number} of them." for number in range(6))])
+def test_a_heading_takes_along_the_first_part_of_a_paragraph_or_list(heading: str, content: str) -> None:
+    text = f"# A\n\n{prose(5)}\n\n{heading}\n\n{content}"
+    exact = size_limit(1000, count_words([content])[0])
+    chunks = chunk_texts(text, exact)
+    assert chunks[1].startswith(f"{heading}\n\n{content[:20]}")
+    assert len(chunks) == 3
 
 
 def test_no_word_is_torn_to_sit_beside_a_heading() -> None:
@@ -321,7 +318,8 @@ def test_an_oversized_fence_is_divided_at_blank_lines_and_keeps_its_fences() -> 
 def test_no_chunk_begins_or_ends_with_a_lone_fence(code_line: str) -> None:
     code = "\n".join([code_line] * 20)
     for words_before in range(40, 60):
-        chunks = chunk_texts("word " * words_before + f"\n\n```python\n\n{code}\n```", size_limit(1000, 60))
+        limit = size_limit(1000, words_before + 10)
+        chunks = chunk_texts("word " * words_before + f"\n\n```python\n\n{code}\n```", limit)
         assert not [chunk for chunk in chunks if chunk.endswith("```python")]
         assert chunks[-1] != "```"
 
@@ -375,6 +373,22 @@ def test_characters_are_not_torn_apart(character: str, limit: SizeLimit) -> None
 def test_hostile_text_is_covered_within_the_limits(text: str) -> None:
     for markdown in (True, False):
         assert_sound(text, split(text, markdown=markdown, limit=WIDE), WIDE)
+
+
+def test_endless_combining_marks_do_not_exceed_the_limits() -> None:
+    chunks = split("a" + "\u0301" * 50_000, markdown=True, limit=WIDE)
+    assert max(chunk.tokens for chunk in chunks) <= WIDE.max_tokens
+
+
+def test_limits_hold_for_an_embedder_whose_counts_do_not_add_up() -> None:
+    def counting(texts: Sequence[str]) -> list[int]:
+        return [count + text.count("\n\n") ** 2 for text, count in zip(texts, count_words(texts), strict=True)]
+
+    text = "# T\n\n" + "\n\n".join(f"{prose(2)}\n\n### Sub\n\n{prose(1)}" for _ in range(20)) + "\n\n# U"
+    limit = SizeLimit(512, 60, counting)
+    chunks = split(text, markdown=True, limit=limit)
+    assert_sound(text, chunks, limit)
+    assert not [chunk.text for chunk in chunks if chunk.text.endswith("Sub")]
 
 
 def test_headings_without_content_share_chunks() -> None:

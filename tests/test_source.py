@@ -541,6 +541,8 @@ TREE = [
         ({"exclude": ["*", "!*/", "!f.md"]}, {"guides/f.md"}),
         ({"exclude": ["drafts/", "!/guides/"]}, {"a.md", "b.txt", "guides/f.md", "new\nline/g.md", "h\n.md"}),
         ({"exclude": ["drafts/", "!drafts/d.md"]}, {"a.md", "b.txt", "guides/f.md", "new\nline/g.md", "h\n.md"}),
+        ({"exclude": ["*/", "!/guides"]}, {"a.md", "b.txt", "guides/f.md", "h\n.md"}),
+        ({"exclude": ["guides", "!guides/**", "new*"]}, {"a.md", "b.txt", "drafts/d.md", "h\n.md"}),
         ({"exclude": ["new?line"]}, {"a.md", "b.txt", "drafts/d.md", "guides/drafts/e.md", "guides/f.md", "h\n.md"}),
     ],
 )

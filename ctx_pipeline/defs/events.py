@@ -10,11 +10,13 @@ from urllib.request import url2pathname
 import dagster as dg
 
 from ctx_pipeline.documents.model import doc_id_of, partition_key
+from ctx_pipeline.index.outcome import Outcome
 from ctx_pipeline.index.rows import context_counts
-from ctx_pipeline.index.stages import ASSETS, Outcome
-from ctx_pipeline.index.tables import SEARCH_COLUMNS, SearchTableSpec, blocks, search_schema, text_column
+from ctx_pipeline.index.schemas import SEARCH_COLUMNS, SearchTableSpec, search_schema, text_column
+from ctx_pipeline.index.stages import ASSETS
+from ctx_pipeline.index.tables import blocks
 from ctx_pipeline.index.versions import Stage
-from ctx_pipeline.refresh import NullSink
+from ctx_pipeline.summary import NullSink
 
 KEY_BLOCK = 1_000
 """Keys added by one statement; about 36,000 at once were too many SQL variables for SQLite (public report)."""

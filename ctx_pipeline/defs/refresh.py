@@ -13,7 +13,8 @@ from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, proces
 from ctx_pipeline.defs.sqlite import held_open
 from ctx_pipeline.errors import CtxError, counted
 from ctx_pipeline.index.lock import storage_lock
-from ctx_pipeline.refresh import Pipeline, RefreshOptions, Summary
+from ctx_pipeline.refresh import Pipeline
+from ctx_pipeline.summary import RefreshOptions, Summary
 
 NAME = "corpus_refresh"
 JOB = "refresh"

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.plan import Damage
-from ctx_pipeline.index.tables import CHUNKS, CONTEXTS, DOCUMENTS, SCHEMAS, Store
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, SCHEMAS
+from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import Stage
 
 _STAGE_OF = {DOCUMENTS: Stage.DOCUMENTS, CHUNKS: Stage.CHUNKS, CONTEXTS: Stage.CONTEXTS}

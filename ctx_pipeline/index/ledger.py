@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from ctx_pipeline.errors import CtxError, PermanentError
-from ctx_pipeline.index.tables import LEDGER, Store
+from ctx_pipeline.index.schemas import LEDGER
+from ctx_pipeline.index.tables import Store
 
 BACKOFF_FIRST_S = 60
 BACKOFF_MAX_S = 3_600

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from ctx_pipeline.index.tables import Store, text_column
+from ctx_pipeline.index.schemas import text_column
+from ctx_pipeline.index.tables import Store
 
 VECTOR_INDEX_ROWS = 50_000
 """Below this a flat scan answers in about 60 ms with exact results; an index pays from here on."""

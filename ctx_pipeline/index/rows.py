@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ctx_pipeline.chunking.recursive import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document, Parsed
-from ctx_pipeline.index.tables import chunk_id, text_column
+from ctx_pipeline.index.schemas import chunk_id, text_column
 from ctx_pipeline.index.versions import digest
 
 

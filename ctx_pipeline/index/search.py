@@ -10,8 +10,9 @@ from typing import Any, Literal
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, StorageError
+from ctx_pipeline.index.schemas import SearchTableSpec, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
-from ctx_pipeline.index.tables import SearchTableSpec, Store, id_filter, text_column
+from ctx_pipeline.index.tables import Store, id_filter
 from ctx_pipeline.index.versions import embed_hash
 from ctx_pipeline.settings import Settings
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,11 @@ from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, FatalError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.maintenance import ensure_text_indexes
-from ctx_pipeline.index.tables import SearchTableSpec, Store, blocks, id_filter
+from ctx_pipeline.index.outcome import Outcome
+from ctx_pipeline.index.schemas import SearchTableSpec
+from ctx_pipeline.index.tables import Store, blocks, id_filter
 from ctx_pipeline.index.versions import Stage, StageHashes, embed_hash
 from ctx_pipeline.settings import EmbeddingSettings, Settings
-
-if TYPE_CHECKING:
-    from ctx_pipeline.index.stages import Outcome
 
 ACTIVE, LAST = "active", "last_search_table"
 KEY_BLOCK = 2_000

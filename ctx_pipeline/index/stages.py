@@ -7,22 +7,24 @@ for `documents`, `chunks`, `contexts` and the search table(s), then the caller's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
-from ctx_pipeline.contexts.model import Context, Contextualizer
+from ctx_pipeline.chunking.recursive import SizeLimit, split
+from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import parse
-from ctx_pipeline.documents.source import FoundFile, content_hash, read_bytes
+from ctx_pipeline.documents.source import content_hash, read_bytes
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import FatalError, PermanentError
+from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Failure, Ledger, failure_of
+from ctx_pipeline.index.outcome import Outcome, Task, isolated
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search_tables import SearchTables
-from ctx_pipeline.index.tables import CHUNKS, CONTEXTS, DOCUMENTS, Store
+from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import Stage, StageHashes, digest, embedder_chunk_tokens
 from ctx_pipeline.settings import Settings
 
@@ -33,42 +35,6 @@ ASSETS = {
     Stage.SEARCH: "search_index",
 }
 """The Dagster asset of each stage; messages name the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What to do for one document."""
-
-    doc_id: str
-    stages: frozenset[Stage]
-    file: FoundFile | None = None
-    edited: bool = True
-    """Whether the live search table needs the rows too while another one is being built beside it."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """One document on its way through the stages, and what came of it."""
-
-    task: Task
-    document: Document | None = None
-    chunks: list[Chunk] = field(default_factory=list)
-    contexts: list[Context] = field(default_factory=list)
-    done: list[Stage] = field(default_factory=list)
-    versions: dict[Stage, str] = field(default_factory=dict)
-    indexed: dict[str, str] = field(default_factory=dict)
-    embedded: int = 0
-    reused: int = 0
-    truncated: int = 0
-    table_rows: int = 0
-    """Rows of the search table after the document's were written."""
-    error: Exception | None = None
-    failure: Failure | None = None
-
-    @property
-    def doc_id(self) -> str:
-        """The document."""
-        return self.task.doc_id
 
 
 class StageRunner:
@@ -139,7 +105,7 @@ class StageRunner:
     def _documents(self, outcomes: Sequence[Outcome]) -> None:
         fresh = [o for o in outcomes if Stage.DOCUMENTS in o.task.stages]
         for outcome in fresh:
-            with _isolated(outcome):
+            with isolated(outcome):
                 outcome.document = self._read(outcome.task)
         written = [self._done(o, Stage.DOCUMENTS) for o in fresh if o.error is None]
         self._store.upsert(DOCUMENTS, [rows.document_row(_document(o), o.versions[Stage.DOCUMENTS]) for o in written])
@@ -148,7 +114,7 @@ class StageRunner:
         stored = [o for o in outcomes if Stage.DOCUMENTS not in o.task.stages]
         found = _by_document(self._store, DOCUMENTS, stored)
         for outcome in stored:
-            with _isolated(outcome):
+            with isolated(outcome):
                 kept = found.get(outcome.doc_id, [])
                 self._require(len(kept) == 1, outcome, Stage.DOCUMENTS)
                 expected = self._hashes.version(Stage.DOCUMENTS, kept[0]["content_hash"])
@@ -175,14 +141,14 @@ class StageRunner:
     def _chunks(self, outcomes: Sequence[Outcome]) -> None:
         fresh = [o for o in outcomes if Stage.CHUNKS in o.task.stages]
         for outcome in fresh:
-            with _isolated(outcome):
+            with isolated(outcome):
                 parsed = _document(outcome).parsed
                 outcome.chunks = split(parsed.text, markdown=parsed.media_type == "text/markdown", limit=self._limit)
         self._replace(CHUNKS, Stage.CHUNKS, fresh, lambda o, v: rows.chunk_rows(o.doc_id, o.chunks, v))
         stored = [o for o in outcomes if Stage.CHUNKS not in o.task.stages]
         found = _by_document(self._store, CHUNKS, stored)
         for outcome in stored:
-            with _isolated(outcome):
+            with isolated(outcome):
                 kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CHUNKS)
                 self._require(bool(kept) or not _document(outcome).parsed.text.strip(), outcome, Stage.CHUNKS)
                 outcome.chunks = [rows.chunk_from_row(row) for row in kept]
@@ -200,7 +166,7 @@ class StageRunner:
         stored = [o for o in outcomes if Stage.CONTEXTS not in o.task.stages]
         found = _by_document(self._store, CONTEXTS, stored)
         for outcome in stored:
-            with _isolated(outcome):
+            with isolated(outcome):
                 kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CONTEXTS)
                 self._require(len(kept) == len(outcome.chunks), outcome, Stage.CONTEXTS)
                 outcome.contexts = [rows.context_from_row(row) for row in kept]
@@ -302,22 +268,6 @@ class StageRunner:
             run_id=self._run_id,
             indexed_at=datetime.now(UTC),
         )
-
-
-class _isolated:  # noqa: N801
-    """Keeps one document's error with that document; fatal errors pass."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self._outcome = outcome
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if isinstance(error, Exception) and not isinstance(error, FatalError):
-            self._outcome.error = error
-            return True
-        return False
 
 
 def _document(outcome: Outcome) -> Document:

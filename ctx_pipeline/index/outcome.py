@@ -1,0 +1,66 @@
+"""One document on its way through the stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.documents.model import Document
+from ctx_pipeline.documents.source import FoundFile
+from ctx_pipeline.errors import FatalError
+from ctx_pipeline.index.ledger import Failure
+from ctx_pipeline.index.versions import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to do for one document."""
+
+    doc_id: str
+    stages: frozenset[Stage]
+    file: FoundFile | None = None
+    edited: bool = True
+    """Whether the live search table needs the rows too while another one is being built beside it."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One document on its way through the stages, and what came of it."""
+
+    task: Task
+    document: Document | None = None
+    chunks: list[Chunk] = field(default_factory=list)
+    contexts: list[Context] = field(default_factory=list)
+    done: list[Stage] = field(default_factory=list)
+    versions: dict[Stage, str] = field(default_factory=dict)
+    indexed: dict[str, str] = field(default_factory=dict)
+    embedded: int = 0
+    reused: int = 0
+    truncated: int = 0
+    table_rows: int = 0
+    """Rows of the search table after the document's were written."""
+    error: Exception | None = None
+    failure: Failure | None = None
+
+    @property
+    def doc_id(self) -> str:
+        """The document."""
+        return self.task.doc_id
+
+
+class isolated:  # noqa: N801 (used as `with isolated(...)`)
+    """Keeps one document's error with that document; fatal errors pass."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, Exception) and not isinstance(error, FatalError):
+            self._outcome.error = error
+            return True
+        return False
