@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
-from tests.project import Project
+from tests.project import Project, make_dagster_home
 
 CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
 
@@ -22,6 +26,21 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     working = tmp_path / "working"
     working.mkdir()
     monkeypatch.chdir(working)
+
+
+@event.listens_for(Engine, "connect")
+def do_not_sync(connection: Any, record: Any) -> None:
+    """Tests kill processes, not the machine: Dagster's SQLite files need no sync to disk at each event."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dagster_template(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Databases of a Dagster instance, made once and copied for each project."""
+    folder = tmp_path_factory.mktemp("dagster") / "home"
+    make_dagster_home(folder)
+    Project.dagster_template = folder
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from ctx_pipeline.definitions import build_definitions
+from ctx_pipeline.defs.launch import INSTANCE_SETTINGS
 from ctx_pipeline.defs.refresh import JOB, NAME, Report
 from ctx_pipeline.documents.model import doc_id_of
 from ctx_pipeline.index.lock import storage_lock
@@ -28,12 +30,17 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 class Project:
     """`root` holds ctx.toml, docs/, index/ and dagster_home/."""
 
+    dagster_template: Path | None = None
+    """An instance's folder with its databases made; making them takes longer than most tests."""
+
     def __init__(self, root: Path, **sections: Mapping[str, Any]) -> None:
         self.root = root
         self.docs = root / "docs"
         self.docs.mkdir(parents=True)
-        (root / "dagster_home").mkdir()
-        (root / "dagster_home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+        if self.dagster_template is not None:
+            shutil.copytree(self.dagster_template, root / "dagster_home")
+        else:
+            make_dagster_home(root / "dagster_home")
         self.sections: dict[str, dict[str, Any]] = {name: dict(values) for name, values in sections.items()}
         self.source_lines = f'name = "docs"\npath = "{self.docs}"\n'
         self.write_settings()
@@ -146,6 +153,16 @@ class Project:
         """The version number of every table: any commit changes one."""
         store = self.pipeline().store
         return {name: store.table(name).version for name in sorted(store.names())} if store.exists() else {}
+
+
+def make_dagster_home(folder: Path) -> None:
+    """Write the settings of an instance as the command line does, and make its databases."""
+    folder.mkdir()
+    (folder / "dagster.yaml").write_text(INSTANCE_SETTINGS)
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        instance.get_runs(limit=1)
+        instance.get_dynamic_partitions("documents")
+        instance.fetch_materializations(dg.AssetKey("none"), limit=1)
 
 
 def age(folder: Path, seconds: float = 60) -> None:

@@ -385,10 +385,11 @@ def test_limits_hold_for_an_embedder_whose_counts_do_not_add_up() -> None:
         return [count + text.count("\n\n") ** 2 for text, count in zip(texts, count_words(texts), strict=True)]
 
     text = "# T\n\n" + "\n\n".join(f"{prose(2)}\n\n### Sub\n\n{prose(1)}" for _ in range(20)) + "\n\n# U"
-    limit = SizeLimit(512, 60, counting)
-    chunks = split(text, markdown=True, limit=limit)
-    assert_sound(text, chunks, limit)
-    assert not [chunk.text for chunk in chunks if chunk.text.endswith("Sub")]
+    for embedder_tokens in range(30, 90, 6):
+        limit = SizeLimit(512, embedder_tokens, counting)
+        chunks = split(text, markdown=True, limit=limit)
+        assert_sound(text, chunks, limit)
+        assert not [chunk.text for chunk in chunks if chunk.text.endswith("Sub")]
 
 
 def test_headings_without_content_share_chunks() -> None:

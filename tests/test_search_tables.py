@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ctx_pipeline.embedding.hashing import HashingEmbedder
-from ctx_pipeline.errors import FatalError
+from ctx_pipeline.errors import FatalError, TransientError
 from ctx_pipeline.index.search import SearchIndex
 from tests.project import Project
 
@@ -163,3 +163,27 @@ def test_one_text_that_the_embedder_refuses_fails_one_document(
     assert project.pipeline().store.rows("documents", ["docs/d0.md"])[0]["text"] == TEXT + "0"
     assert not project.pipeline().plan().owed
     assert not project.pipeline().plan().failed
+
+
+def test_an_embedder_that_is_down_stops_the_refresh_and_loses_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx_pipeline.refresh.BATCH_DOCUMENTS", 1)
+    for n in range(3):
+        project.write(f"d{n}.md", TEXT + str(n))
+    original, calls = HashingEmbedder.embed_passages, []
+
+    def down_after_one(self: HashingEmbedder, texts):
+        calls.append(len(texts))
+        if len(calls) > 1:
+            raise TransientError("the endpoint does not answer")
+        return original(self, texts)
+
+    monkeypatch.setattr(HashingEmbedder, "embed_passages", down_after_one)
+    with pytest.raises(FatalError, match="the endpoint does not answer"):
+        project.refresh()
+    assert len(calls) == 2, "the next documents do not wait for it in vain"
+    assert [work.doc_id for work in project.pipeline().plan().work] == ["docs/d1.md", "docs/d2.md"]
+    monkeypatch.undo()
+    project.refresh()
+    assert project.documents() == {"docs/d0.md", "docs/d1.md", "docs/d2.md"}

@@ -6,8 +6,8 @@ the smallest that occurs) or above it, except where the section before holds not
 
 Inside a section a chunk ends before a heading whose subsection would fit a chunk of its own but not what is left of
 this one, or when the chunk is half full. A heading stays with what follows it: a paragraph or list that has no room
-beside it is split. Tables and code that fit a chunk alone are never split, so a heading too long to share a chunk with
-the table below it is the one case where a heading ends a chunk away from its content.
+beside it is split. A heading ends a chunk only where that is impossible: above a table or code that fits a chunk alone
+(those are never split then), when it takes up more than three quarters of a chunk itself, or when its section is empty.
 
 Packing adds up estimates (tokens of the parts and of the whitespace between them); each chunk is then counted exactly,
 and repacked when the estimate was too low.

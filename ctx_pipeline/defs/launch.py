@@ -19,7 +19,7 @@ from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import settings_file
 from ctx_pipeline.summary import RefreshOptions
 
-_INSTANCE_SETTINGS = """\
+INSTANCE_SETTINGS = """\
 telemetry:
   enabled: false
 nux:
@@ -39,7 +39,7 @@ def dagster_home() -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True)
         if not (home / "dagster.yaml").exists():
-            (home / "dagster.yaml").write_text(_INSTANCE_SETTINGS)
+            (home / "dagster.yaml").write_text(INSTANCE_SETTINGS)
     except OSError as error:
         raise SettingsError(
             f"DAGSTER_HOME {home} cannot be used ({error.strerror or error}); name another folder"

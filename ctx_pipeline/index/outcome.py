@@ -30,6 +30,8 @@ class Outcome:
     """One document on its way through the stages, and what came of it."""
 
     task: Task
+    marked_before: str = ""
+    """The mark of an earlier run that the document's ledger row carried."""
     document: Document | None = None
     chunks: list[Chunk] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import CtxError, FatalError
+from ctx_pipeline.errors import CtxError, FatalError, TransientError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.maintenance import ensure_text_indexes
 from ctx_pipeline.index.outcome import Outcome
@@ -90,16 +90,23 @@ class SearchTables:
     ) -> None:
         """Embed what has no vector yet, and make the outcomes' rows all that `target` holds of their documents.
 
-        An embedding error of one document stays with it. Raises FatalError when the embedder cannot be used at all.
+        What the embedder refuses of one document stays with it. Raises FatalError when it cannot be used at all, or
+        not now: the next documents would wait for it in vain.
         """
+        try:
+            if target.spec.embed_hash != hashes.embed:
+                embedder = embedder_of(target.spec, self._settings.embedding)
+            self._embed_and_replace(target, outcomes, embedder, hashes)
+        except FatalError as error:
+            if target.is_build:
+                raise
+            # The table being built must not wait for a model that is gone: the live one stays as it is.
+            self.warnings.add(f"edits reach readers only after the switch to {self.build}: {error}")
+
+    def _embed_and_replace(
+        self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder, hashes: StageHashes
+    ) -> None:
         spec = target.spec
-        if spec.embed_hash != hashes.embed:
-            try:
-                embedder = embedder_of(spec, self._settings.embedding)
-            except FatalError as error:
-                # The table being built must not wait for a model that is gone: the live one stays as it is.
-                self.warnings.add(f"edits reach readers only after the switch to {self.build}: {error}")
-                return
         vectors = self._vectors(spec.embed_hash, outcomes, embedder)
         ready = [o for o in outcomes if o.error is None]
         table_rows = []
@@ -141,6 +148,10 @@ class SearchTables:
                 vectors |= dict(zip((keys[t] for t in missing), embedder.embed_passages(missing), strict=True))
         except FatalError:
             raise
+        except TransientError as error:
+            raise FatalError(
+                f"embedding failed ({error}); finished documents stay, a later refresh does the rest"
+            ) from error
         except Exception:
             self._embed_apart(texts, keys, vectors, outcomes, embedder)
         fresh = set(missing)

@@ -69,8 +69,8 @@ class StageRunner:
 
         Raises FatalError when nothing more can be done; the marked documents stay owed.
         """
-        outcomes = [Outcome(task) for task in tasks]
-        marked_before = {task.doc_id: row.writing for task in tasks if (row := self._ledger.rows.get(task.doc_id))}
+        known = self._ledger.rows
+        outcomes = [Outcome(task, known[task.doc_id].writing if task.doc_id in known else "") for task in tasks]
         self._ledger.mark([task.doc_id for task in tasks], self._run_id)
         self._on_commit("marked")
         self._documents(outcomes)
@@ -80,7 +80,6 @@ class StageRunner:
         for outcome in outcomes:
             if outcome.error is not None:
                 outcome.failure = self._classify(outcome)
-        self._marked_before = marked_before
         return outcomes
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
@@ -229,7 +228,7 @@ class StageRunner:
 
     def _final_row(self, outcome: Outcome) -> Any:
         row, hashes, document = self._ledger.rows[outcome.doc_id], self._hashes, outcome.document
-        before = self._marked_before.get(outcome.doc_id, "")
+        before = outcome.marked_before
         if outcome.failure is not None:
             # Rows of a stage that passed are ahead of the ledger: the mark tells that, whatever the source does next.
             return replace(row, failure=outcome.failure, writing=self._run_id if outcome.done else before)
