@@ -57,7 +57,7 @@ def first_refresh() -> dict[str, Any]:
     settings = load_settings()
     embedder = TimedEmbedder(settings.embedding.path)
     embedder.embed_passages(["warm-up"])
-    _load_tokenizers_and_language_models()
+    warm_up()
     ctx_pipeline.refresh.open_embedder = lambda settings: embedder  # type: ignore[attr-defined]
     embedder.embedding_s = embedder.counting_s = 0.0
     refresh_s, summary = _dagster_refresh()
@@ -145,7 +145,8 @@ def _dagster_refresh() -> tuple[float, Summary]:
     return seconds, report.summary
 
 
-def _load_tokenizers_and_language_models() -> None:
+def warm_up() -> None:
+    """Load what the first document of a process would load: a vocabulary and the language detector's model."""
     from ctx_pipeline.chunking.tokens import count_tokens
     from ctx_pipeline.documents.parse import parse
 

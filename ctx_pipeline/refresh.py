@@ -105,7 +105,8 @@ class Pipeline:
             done += len(batch)
             sink.progress(done, len(plan.work))
         # What cannot be read now still follows the settings, from its last good version.
-        for batch in _batches(stored_work(map(ledger.rows.get, summary.failures), self.hashes, tables.build), ledger):
+        kept = map(ledger.rows.get, summary.failures)
+        for batch in _batches(stored_work(kept, self.hashes, tables.build, time.time()), ledger):
             outcomes = runner.run(batch)
             sink.documents_done(outcomes)
             runner.finish(outcomes)

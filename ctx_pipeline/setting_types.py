@@ -58,6 +58,8 @@ def _http_address(value: str) -> str:
         usable = False
     if not usable or re.search(r"\s", value):
         raise ValueError("must be an address that begins with http:// or https://")
+    if "@" in parts.netloc:
+        raise ValueError("must not hold a user or a password; the key belongs in CTX_EMBEDDING__API_KEY")
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -106,34 +107,42 @@ def test_the_sensor_waits_for_whoever_writes(tick: Ticks, project: Project) -> N
     assert isinstance(tick(), dg.RunRequest)
 
 
-def start_run(instance: dg.DagsterInstance, tags: dict[str, str]) -> str:
+def start_run(instance: dg.DagsterInstance, tags: Callable[[str], dict[str, str]]) -> str:
     job = build_definitions().resolve_job_def(JOB)
-    run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=tags)
+    run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    instance.add_run_tags(run.run_id, tags(run.run_id))
     return run.run_id
 
 
-def dead_process_tags() -> dict[str, str]:
-    code = "import json; from ctx_pipeline.defs.resources import process_tags; print(json.dumps(process_tags()))"
-    return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+def tags_of_a_dead_process(run_id: str) -> dict[str, str]:
+    code = "import json, sys; from ctx_pipeline.index.lock import this_process; print(json.dumps(this_process()))"
+    ended = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    return {**{f"ctx/{name}": value for name, value in ended.items()}, "ctx/run": run_id}
 
 
 def test_a_live_run_is_waited_for_and_a_dead_one_is_not(tick: Ticks, project: Project) -> None:
     project.write("a.md", TEXT)
     with project.instance() as instance:
-        alive = start_run(instance, process_tags())
+        alive = start_run(instance, process_tags)
         assert alive in tick()
         instance.report_run_failed(instance.get_run_by_id(alive))
-        start_run(instance, dead_process_tags())
+        start_run(instance, tags_of_a_dead_process)
         assert run_in_progress(instance, 0.0) == ""
         assert isinstance(tick(), dg.RunRequest)
 
 
 def test_the_next_refresh_fails_runs_of_dead_processes_only(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     with project.instance() as instance:
-        alive, dead = start_run(instance, process_tags()), start_run(instance, dead_process_tags())
+        alive, dead = start_run(instance, process_tags), start_run(instance, tags_of_a_dead_process)
         assert fail_dead_runs(instance) == [dead]
         assert instance.get_run_by_id(dead).status == dg.DagsterRunStatus.FAILURE
         assert instance.get_run_by_id(alive).status == dg.DagsterRunStatus.STARTED
+
+
+def test_a_run_executed_again_is_not_judged_by_the_tags_it_inherited(project: Project) -> None:
+    with project.instance() as instance:
+        start_run(instance, lambda run_id: tags_of_a_dead_process("the run before"))
+        assert fail_dead_runs(instance) == []
 
 
 def test_a_damaged_cursor_starts_anew_with_unused_keys() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,6 +194,7 @@ def test_killed_at_random_moments_while_a_reader_watches(
 
 
 def test_two_refreshes_at_once_lose_and_double_nothing(project: Project, tmp_path: Path) -> None:
+    shutil.rmtree(project.root / "dagster_home")  # two first ones: they make the instance as well
     for n in range(6):
         project.write(f"d{n}.md", BEFORE.replace("Cuotas", f"Doc {n}"))
     command = [sys.executable, "-m", "ctx_pipeline.cli", "refresh", "--json"]

@@ -232,6 +232,13 @@ def test_other_settings_are_another_chance(changed: str) -> None:
     assert work(made) == [("a.md", "documents", "failed before")]
 
 
+def test_a_lowered_limit_of_size_is_noticed_once() -> None:
+    file = replace(found(), max_bytes=9)
+    assert work(plan([file], [indexed()])) == [("a.md", "documents", "over max_bytes")]
+    met = failure(settings=digest(HASHES.all, 9))
+    assert not plan([file], [indexed(failure=met)]).owed
+
+
 def test_another_limit_of_size_is_another_chance() -> None:
     rows = [LedgerRow("docs/a.md", failure=failure())]
     assert work(plan([replace(found(), max_bytes=MAX_BYTES + 1)], rows)) == [("a.md", "documents", "failed before")]
@@ -329,7 +336,6 @@ def test_what_is_out_of_sight_and_interrupted_or_never_indexed_waits() -> None:
 STORED = failure(content_hash="A", settings=HASHES.all)
 
 
-@pytest.mark.xfail(strict=True, reason="a stored document that fails for good out of sight is tried at every refresh")
 @pytest.mark.parametrize(
     "met", [STORED, replace(STORED, kind="transient", next_try=NOW + 60)], ids=["for good", "not yet due"]
 )
@@ -562,7 +568,7 @@ def carry_out(
             after[item.doc_id] = replace(indexed(content=content), doc_id=item.doc_id, size=size, mtime_ns=mtime_ns)
         else:
             after[item.doc_id] = from_stored(row)
-    for item in stored_work(map(after.get, sorted(unread)), HASHES, "search_1"):
+    for item in stored_work(map(after.get, sorted(unread)), HASHES, "search_1", NOW):
         after[item.doc_id] = from_stored(after[item.doc_id])
     return after
 

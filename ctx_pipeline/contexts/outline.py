@@ -48,10 +48,10 @@ class OutlineContextualizer:
 
     def _shorten(self, path: tuple[str, ...]) -> str:
         candidates = [SEPARATOR.join((path[0], "…", *path[-kept:])) for kept in range(len(path) - 2, 0, -1)]
-        words = re.findall(r"\S+", SEPARATOR.join((path[0], path[-1]) if len(path) > 1 else path))
-        while words:
-            candidates.append(" ".join(words))
-            words = words[: len(words) * 3 // 4]
+        text = SEPARATOR.join((path[0], path[-1]) if len(path) > 1 else path)
+        while text:
+            candidates.append(text)
+            text = _beginning(text, len(text) * 3 // 4)
         for candidate, count in zip(candidates, self._count_tokens(candidates), strict=True):
             if count <= self._max_tokens:
                 return candidate
@@ -73,6 +73,12 @@ def outline_path(document: Document, chunk: Chunk) -> tuple[str, ...]:
     """The title and the headings above the chunk; a first heading that only repeats the title is left out."""
     title, headings = document.parsed.title, chunk.heading_path
     return (title, *(headings[1:] if headings and headings[0].casefold() == title.casefold() else headings))
+
+
+def _beginning(text: str, length: int) -> str:
+    """At most `length` characters, up to a space where one is near: not every script has them."""
+    space = text.rfind(" ", length // 2, length + 1)
+    return text[: space if space > 0 else length].rstrip(f" {SEPARATOR}")
 
 
 def _file_words(document: Document) -> str:

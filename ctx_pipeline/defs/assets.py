@@ -85,7 +85,7 @@ def _materialize(
     context: dg.AssetExecutionContext, pipeline: Pipeline, doc_ids: list[str], selected: set[str]
 ) -> dict[str, str]:
     """Run the selected stages for some documents, under the lock; the failed ones with their reasons."""
-    context.instance.add_run_tags(context.run_id, process_tags())
+    context.instance.add_run_tags(context.run_id, process_tags(context.run_id))
     stages = frozenset(stage for stage, name in ASSETS.items() if name in selected)
     sink = DagsterSink(context, PartitionKeys(context.instance, pipeline.settings.dagster.partitions))
     uri = pipeline.settings.storage.uri

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from ctx_pipeline.defs.refresh import JOB
-from ctx_pipeline.defs.resources import UNFINISHED, PipelineResource, is_dead
+from ctx_pipeline.defs.resources import UNFINISHED, PipelineResource, is_dead, is_tagged
 from ctx_pipeline.errors import CtxError
 from ctx_pipeline.index.lock import holder, is_locked
 from ctx_pipeline.settings import Settings
@@ -93,9 +93,8 @@ def run_in_progress(instance: dg.DagsterInstance, now: float) -> str:
     for record in instance.get_run_records(filters=dg.RunsFilter(job_name=JOB, statuses=statuses)):
         run = record.dagster_run
         queued = run.status == dg.DagsterRunStatus.QUEUED
-        tagged = "ctx/pid" in run.tags
         fresh = now - record.create_timestamp.timestamp() < UNTAGGED_GRACE_S
-        if queued or (not is_dead(run) if tagged else fresh):
+        if queued or (not is_dead(run) if is_tagged(run) else fresh):
             return run.run_id
     return ""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 import warnings
 from pathlib import Path
 
 import dagster as dg
+from filelock import FileLock
 
 from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.defs.events import PartitionKeys
@@ -48,22 +50,32 @@ def dagster_home() -> Path:
     return home
 
 
+def open_instance() -> dg.DagsterInstance:
+    """The instance of `DAGSTER_HOME`. One process at a time opens it: two that make its databases spoil them."""
+    home = dagster_home()
+    with FileLock(home / ".opening.lock"):
+        instance = dg.DagsterInstance.get()
+        instance.get_dynamic_partitions("documents")  # makes the event log's database, if need be
+        return instance
+
+
 def run_refresh(report: Report, options: RefreshOptions, *, source: str = "", debug: bool = False) -> bool:
     """Run the refresh job in the instance of `DAGSTER_HOME`; whether the run succeeded.
 
     The summary, or the error with a message, is in `report`. Other errors are raised when `debug` is set, and are
     in the run's log in any case.
     """
-    dagster_home()
+    run_id = str(uuid.uuid4())
     if not debug:
         logging.disable(logging.CRITICAL)  # the run's own log keeps everything
         warnings.simplefilter("ignore")
     job = build_definitions(source=source, report=report).resolve_job_def(JOB)
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         result = job.execute_in_process(
             instance=instance,
             raise_on_error=debug,
-            tags=process_tags(),
+            run_id=run_id,
+            tags=process_tags(run_id),
             run_config={
                 "ops": {
                     NAME: {
@@ -95,8 +107,7 @@ def _first_failure(result: dg.ExecuteInProcessResult) -> str:
 
 def partition_doc_ids(name: str) -> set[str]:
     """The documents that have a partition key in the instance of `DAGSTER_HOME`."""
-    dagster_home()
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         return PartitionKeys(instance, name).doc_ids()
 
 
@@ -105,8 +116,7 @@ def reconcile_partitions(name: str, pipeline: Pipeline) -> list[str]:
 
     The caller holds the storage's lock.
     """
-    dagster_home()
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         failed = fail_dead_runs(instance)
         keys = PartitionKeys(instance, name)
         before = keys.doc_ids()

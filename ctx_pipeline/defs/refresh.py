@@ -94,7 +94,7 @@ def refresh_job() -> Any:
 def _refresh(
     context: dg.AssetExecutionContext, pipeline: Pipeline, options: RefreshOptions, report: Report
 ) -> tuple[Summary, dict[str, Any]]:
-    context.instance.add_run_tags(context.run_id, process_tags())
+    context.instance.add_run_tags(context.run_id, process_tags(context.run_id))
     sink = _RefreshSink(context, PartitionKeys(context.instance, pipeline.settings.dagster.partitions), report.progress)
     uri = pipeline.settings.storage.uri
     with storage_lock(uri, f"the refresh {context.run_id}"), held_open(context.instance, context.run_id):

@@ -45,9 +45,10 @@ def settings_or_defaults() -> tuple[Settings, str]:
         return Settings(), str(error)
 
 
-def process_tags() -> dict[str, str]:
-    """Run tags that tell which process works on a run."""
-    return {_TAG.format(name): value for name, value in this_process().items()}
+def process_tags(run_id: str) -> dict[str, str]:
+    """Run tags that tell which process works on a run. The run's id is among them: a run that is executed again
+    starts with the tags of the one before."""
+    return {_TAG.format(name): value for name, value in {**this_process(), "run": run_id}.items()}
 
 
 def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -68,7 +69,12 @@ def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 def is_dead(run: dg.DagsterRun) -> bool:
     """Whether the process that tagged the run is known to have ended."""
     identity = {name: run.tags.get(_TAG.format(name), "") for name in this_process()}
-    return all(identity.values()) and process_is_dead(identity)
+    return is_tagged(run) and process_is_dead(identity)
+
+
+def is_tagged(run: dg.DagsterRun) -> bool:
+    """Whether a process has said that it works on the run."""
+    return run.tags.get(_TAG.format("run")) == run.run_id
 
 
 def run_or_fail(work: Callable[[], T]) -> T:

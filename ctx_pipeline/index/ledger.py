@@ -133,7 +133,7 @@ def failure_of(
     reason = str(error) if isinstance(error, CtxError) else f"{type(error).__name__}: {error}"
     return Failure(
         kind="transient" if transient else "permanent",
-        reason=reason[:1000],
+        reason=" ".join(reason.split())[:1000],
         attempts=attempts,
         next_try=datetime.now(UTC).timestamp() + delay if transient else 0.0,
         size=size,

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctx_pipeline.documents.source import FoundFile, SourceScan
-from ctx_pipeline.index.ledger import LedgerRow
+from ctx_pipeline.index.ledger import Failure, LedgerRow
 from ctx_pipeline.index.versions import Stage, StageHashes, digest
 from ctx_pipeline.settings import SafetySettings
 
@@ -99,14 +99,14 @@ def make_plan(
             gone.setdefault(source, []).append(doc_id)
         else:
             plan.out_of_sight += 1
-            _plan_stored(row, hashes, target, damage, plan)
+            _plan_stored(row, hashes, target, damage, now, plan)
     for source, doc_ids in gone.items():
         total = sum(1 for doc_id in ledger if doc_id.partition("/")[0] == source)
         if not allow_mass_delete and _is_mass_deletion(len(doc_ids), total, safety):
             plan.held[source] = len(doc_ids)
             plan.warnings.append(_mass_deletion_message(source, len(doc_ids), total, by_name.get(source), safety))
             for doc_id in doc_ids:
-                _plan_stored(ledger[doc_id], hashes, target, damage, plan)
+                _plan_stored(ledger[doc_id], hashes, target, damage, now, plan)
         else:
             plan.removed += sorted(doc_ids)
 
@@ -129,12 +129,11 @@ def _plan_found(
         plan.work.append(Work(file.doc_id, Stage.DOCUMENTS, "new", file))
         return
     failure = row.failure
-    if failure is not None and not retry and _same_content_as_failure(file, row):
+    met_before = not retry and _same_content_as_failure(file, row)
+    if failure and met_before and _waits(failure, now, hashes.all, digest(hashes.all, file.max_bytes)):
         # A mark left on a failed document is not owed: its repair needs the same content to pass.
-        waits_for_settings = failure.kind == "permanent" and failure.settings == digest(hashes.all, file.max_bytes)
-        if waits_for_settings or (failure.kind == "transient" and now < failure.next_try):
-            _plan_stored(row, hashes, target, damage, plan)
-            return
+        _plan_stored(row, hashes, target, damage, now, plan)
+        return
     reason = ""
     if row.writing:
         reason = "interrupted"
@@ -142,6 +141,8 @@ def _plan_found(
         reason = "failed before"
     elif not _content_is(file, row.size, row.mtime_ns, row.content_hash):
         reason = "changed" if row.content_hash else "new"
+    elif file.size > file.max_bytes:
+        reason = "over max_bytes"  # the limit was lowered: the read says so
     if reason:
         plan.work.append(Work(file.doc_id, Stage.DOCUMENTS, reason, file))
         return
@@ -155,23 +156,26 @@ def _plan_found(
         plan.notes.append(replace(row, mtime_ns=file.mtime_ns, read_at_ns=file.scanned_at_ns, failure=None))
 
 
-def _plan_stored(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage, plan: Plan) -> None:
+def _plan_stored(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage, now: float, plan: Plan) -> None:
     """Work that needs no source: what follows from the stored document."""
-    if row.failure is not None:
-        plan.failed[row.doc_id] = row.failure.reason
+    failure = row.failure
+    if failure is not None:
+        plan.failed[row.doc_id] = failure.reason
     if not row.content_hash or row.writing:
         return
+    if failure is not None and failure.content_hash == row.content_hash and _waits(failure, now, hashes.all):
+        return  # the stored document itself failed
     owed = _owed_stage(row, hashes, target, damage)
     if owed is not None and owed[0] > Stage.DOCUMENTS:
         plan.work.append(Work(row.doc_id, owed[0], owed[1], None, edited=False))
 
 
-def stored_work(rows: Iterable[LedgerRow | None], hashes: StageHashes, target: str) -> list[Work]:
+def stored_work(rows: Iterable[LedgerRow | None], hashes: StageHashes, target: str, now: float) -> list[Work]:
     """Work on the stored documents of `rows` that needs no source."""
     plan = Plan()
     for row in rows:
         if row is not None:
-            _plan_stored(row, hashes, target, Damage(), plan)
+            _plan_stored(row, hashes, target, Damage(), now, plan)
     return plan.work
 
 
@@ -188,6 +192,11 @@ def _owed_stage(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage
     if row.doc_id in damage.stages:
         reasons.append((damage.stages[row.doc_id], "rows missing"))
     return min(reasons, default=None)
+
+
+def _waits(failure: Failure, now: float, *settings: str) -> bool:
+    """Whether the same content under any of `settings` is not to be tried now."""
+    return failure.settings in settings if failure.kind == "permanent" else now < failure.next_try
 
 
 def _same_content_as_failure(file: FoundFile, row: LedgerRow) -> bool:

@@ -223,13 +223,17 @@ class StageRunner:
             size=met.size if met else row.size,
             mtime_ns=met.mtime_ns if met else row.mtime_ns,
             content_hash=document.content_hash if document else "",
-            settings=digest(self._hashes.all, file.max_bytes if file else 0),
+            # What was read is within max_bytes, which then is no reason to try again.
+            settings=self._hashes.all if document or not file else digest(self._hashes.all, file.max_bytes),
         )
 
     def _final_row(self, outcome: Outcome) -> Any:
         row, hashes, document = self._ledger.rows[outcome.doc_id], self._hashes, outcome.document
         before = outcome.marked_before
         if outcome.failure is not None:
+            if outcome.task.file is None and row.failure and row.failure.content_hash != outcome.failure.content_hash:
+                # What newer content met stays; the mark says that the stored document is not to be tried again.
+                return replace(row, writing=self._run_id)
             # Rows of a stage that passed are ahead of the ledger: the mark tells that, whatever the source does next.
             return replace(row, failure=outcome.failure, writing=self._run_id if outcome.done else before)
         assert document is not None
