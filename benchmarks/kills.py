@@ -5,12 +5,13 @@
 Run it from the repository's folder, with the project installed (tests/ included); about ten minutes on 2 cores.
 Everything is written to temporary folders and removed.
 
-Each round edits, adds, deletes, renames and sometimes restores some of 40 small documents, starts a refresh as a
-Dagster run and ends it by SIGKILL after a random time, counted from the start of the run or of the refresh in it.
-All the while another process reads the live search table: each document must have one content hash and the ordinals
-0..n-1, and those documents that are only ever edited must be there. After every fifth kill, and at the end, a refresh
-is left alone, and chunks, contexts and search rows must equal those of an index built from scratch; ledger and
-partition keys must agree, `doctor` must find nothing, and no Dagster run may be left started.
+Each round edits, adds, deletes and renames some of 40 small documents, starts a refresh as a Dagster run and ends it by
+SIGKILL after a random time, counted from the start of the run or of the refresh in it. After half of the kills the
+documents are put back as they were before the round. All the while another process reads the live search table: each
+document must have one content hash and the ordinals 0..n-1, and those documents that are only ever edited must be
+there. After every fifth kill, and at the end, a refresh is left alone, and chunks, contexts and search rows must equal
+those of an index built from scratch; ledger and partition keys must agree, `doctor` must find nothing, and no Dagster
+run may be left started.
 
 Prints how many kills came after which commit point. Exits with 1 on any difference.
 """
@@ -65,27 +66,32 @@ class Corpus:
     def __init__(self, project: Project, chance: random.Random) -> None:
         self._project, self._chance = project, chance
         self._editions = 0
-        self._deleted: dict[str, bytes] = {}
+        self._before: dict[str, bytes] = {}
         for number in range(DOCUMENTS):
             self._write(f"lasting-{number}.md" if number < LASTING else f"d{number}.md")
 
     def change(self) -> None:
-        """Edit seven documents, add two, delete two, rename two; now and then restore a deleted one as it was."""
-        passing = [path for path in self._paths() if not path.name.startswith("lasting-")]
+        """Edit seven documents, add two, delete two, rename two."""
+        self._before = {path.name: path.read_bytes() for path in self._paths()}
         for path in self._chance.sample(self._paths(), 7):
             self._write(path.name)
         for _ in range(2):
             self._write(f"new-{self._editions}.md")
-        deleted = self._chance.sample(passing, 4)
-        for path in deleted[:2]:
-            self._deleted[path.name] = path.read_bytes()
+        passing = [path for path in self._paths() if not path.name.startswith("lasting-")]
+        chosen = self._chance.sample(passing, 4)
+        for path in chosen[:2]:
             path.unlink()
-        for path in deleted[2:]:
+        for path in chosen[2:]:
             self._editions += 1
             path.rename(path.with_name(f"renamed-{self._editions}.md"))
-        if self._deleted and self._chance.random() < 0.5:
-            name = self._chance.choice(sorted(self._deleted))
-            self._project.write(name, self._deleted.pop(name))
+
+    def undo(self) -> None:
+        """Put the documents back as they were before the last change."""
+        for path in self._paths():
+            if path.name not in self._before:
+                path.unlink()
+        for name, data in self._before.items():
+            self._project.write(name, data)
 
     def _paths(self) -> list[Path]:
         return sorted(self._project.docs.iterdir())
@@ -238,7 +244,11 @@ def main(kills: int, seed: int) -> int:
                     tally.ended_before += 1
                 else:
                     tally.killed_after[point] += 1
-                print(f"kill {number:3} of {kills}: {f'after {point!r}' if point else 'too late'}", flush=True)
+                undone = chance.random() < 0.5
+                if undone:
+                    corpus.undo()
+                when = f"after {point!r}" if point else "too late"
+                print(f"kill {number:3} of {kills}: {when}{', edits undone' if undone else ''}", flush=True)
                 if number % CHECK_EVERY == 0 or number == kills:
                     timed_refresh(project)
                     found = differences(project, Path(folder) / f"fresh-{number}")

@@ -126,7 +126,6 @@ def _dagster_refresh() -> tuple[float, Summary]:
 
     from ctx_pipeline.definitions import build_definitions
     from ctx_pipeline.defs.refresh import JOB, Report
-    from ctx_pipeline.defs.resources import process_tags
 
     logging.disable(logging.CRITICAL)
     report = Report()
@@ -136,9 +135,7 @@ def _dagster_refresh() -> tuple[float, Summary]:
         instance.get_dynamic_partitions("documents")
         started = time.perf_counter()
         job.execute_in_process(
-            instance=instance,
-            tags=process_tags(),
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
         )
         seconds = time.perf_counter() - started
     assert report.summary is not None

@@ -82,7 +82,7 @@ class ContextSettings(Section):
 class EmbeddingSettings(Section):
     """The embedder. `base_url` selects an OpenAI-compatible endpoint; `path` is the cache folder of built models."""
 
-    base_url: Address | None = Field(default=None, repr=False)
+    base_url: Address | None = None
     """Not in the repr: an address may hold a password."""
     model: str = "multilingual-e5-small"
     path: Folder | None = None

@@ -303,10 +303,13 @@ def test_source_argument_has_the_defaults_where_no_source_is_named_docs(folder: 
 
 def test_secrets_are_in_no_message_and_no_repr(folder: Path) -> None:
     key = {"CTX_EMBEDDING__API_KEY": SECRET}
-    settings = load(folder, CTX_EMBEDDING__BASE_URL=f"https://me:{SECRET}@host/v1", CTX_EMBEDDING__MODEL="m", **key)
+    settings = load(folder, CTX_EMBEDDING__BASE_URL="https://host/v1", CTX_EMBEDDING__MODEL="m", **key)
     assert settings.embedding.api_key is not None
     assert settings.embedding.api_key.get_secret_value() == SECRET
     assert SECRET not in repr(settings) + str(settings) + repr(settings.embedding)
+    message = refusal(folder, CTX_EMBEDDING__BASE_URL=f"https://me:{SECRET}@host/v1", CTX_EMBEDDING__MODEL="m", **key)
+    assert "CTX_EMBEDDING__API_KEY" in message
+    assert SECRET not in message
     assert SECRET not in refusal(folder, CTX_EMBEDDING__BASE_URL=f"ftp://me:{SECRET}@host", **key)
     assert SECRET not in refusal(folder, CTX_EMBEDDING__MODEL="unknown", **key)
     assert SECRET not in refusal(folder, CTX_STORAGE__URI=f"s3://me:{SECRET}@bucket/x", **key)
