@@ -11,12 +11,12 @@ export DOCS QUERY
 
 # Another folder of documents gets a storage and a Dagster instance of its own, named by its path.
 define SCOPE
-set -e; set --; \
+set -e; \
 if [ -n "$$DOCS" ]; then \
 	root=$$(cd -- "$$DOCS" && pwd); \
 	own="$(HERE)/.ctx/$$(basename -- "$$root")-$$(printf '%s' "$$root" | cksum | cut -d' ' -f1)"; \
 	export CTX_STORAGE__URI="$$own/index" DAGSTER_HOME="$$own/dagster_home"; \
-	set -- --source "$$root"; \
+	export CTX_SOURCE="[{ name = 'docs', path = '''$$root''' }]"; \
 else \
 	export DAGSTER_HOME="$${DAGSTER_HOME:-$(HERE)/dagster_home}"; \
 fi
@@ -25,7 +25,7 @@ endef
 .PHONY: refresh search dev test lint check clean
 
 refresh: $(STAMP)
-	@$(SCOPE); $(BIN)/ctx-pipeline refresh "$$@"; \
+	@$(SCOPE); $(BIN)/ctx-pipeline refresh; \
 	printf '\n$$ ctx-pipeline search "%s" -k 1\n' "$$QUERY"; \
 	$(BIN)/ctx-pipeline search -k 1 -- "$$QUERY"
 
@@ -33,7 +33,9 @@ search: $(STAMP)
 	@$(SCOPE); $(BIN)/ctx-pipeline search -- "$$QUERY"
 
 dev: $(STAMP)
-	DAGSTER_HOME='$(HERE)/dagster_home' $(BIN)/dagster dev -w workspace.yaml
+	@$(SCOPE); mkdir -p "$$DAGSTER_HOME"; \
+	[ -e "$$DAGSTER_HOME/dagster.yaml" ] || cp dagster_home/dagster.yaml "$$DAGSTER_HOME/"; \
+	exec $(BIN)/dagster dev -w workspace.yaml
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
@@ -46,7 +48,7 @@ lint: $(STAMP)
 check: test lint
 
 clean:
-	rm -rf $(VENV) .ctx dagster_home/history dagster_home/storage dagster_home/schedules
+	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo 'Python 3.11 or newer is needed: set PYTHON=/path/to/python3'; exit 1; }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ctx_pipeline.errors import CtxError, LockHeldError, SettingsError
+from ctx_pipeline.errors import CtxError, SettingsError, counted
 
 if TYPE_CHECKING:
     from ctx_pipeline.index.plan import Plan
@@ -44,13 +44,13 @@ def cli(context: click.Context, debug: bool) -> None:
 
 def main() -> None:
     """Entry point: one line for every foreseen error, exit codes 0, 1 and 2."""
-    debug = "--debug" in sys.argv
+    debug = sys.argv[1:2] == ["--debug"]
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as request:
         code = request.exit_code
     except click.ClickException as error:
-        error.show()
+        click.echo(f"error: {error.format_message()} (--help shows the usage)", err=True)
         code = WRONG_USE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; what was finished stays, and the next refresh does the rest", err=True)
@@ -60,14 +60,11 @@ def main() -> None:
             raise
         click.echo(f"error: {error}", err=True)
         code = WRONG_USE if isinstance(error, SettingsError) else FOUND
-    except BrokenPipeError:
-        code = DONE  # the reader, such as `head`, has seen enough
-        sys.stdout = sys.stderr  # nothing is flushed into the closed pipe at exit
     except Exception as error:
         if debug:
             raise
         first = str(error).strip().splitlines() or [""]
-        click.echo(f"error: {type(error).__name__}: {first[0]} (--debug shows where)", err=True)
+        click.echo(f"error: {type(error).__name__}: {first[0]} (`ctx-pipeline --debug …` shows where)", err=True)
         code = FOUND
     sys.exit(code or DONE)
 
@@ -92,7 +89,7 @@ def refresh(
     debug: bool, source: Path | None, dry_run: bool, verify: bool, retry: bool, allow_mass_delete: bool, as_json: bool
 ) -> int:
     """Bring the index up to date with the sources: only edited documents are worked on."""
-    from ctx_pipeline.summary import RefreshOptions
+    from ctx_pipeline.summary import RefreshOptions, Summary
 
     started = time.monotonic()
     options = RefreshOptions(verify, retry, allow_mass_delete)
@@ -104,7 +101,10 @@ def refresh(
     if plan.owed:
         summary = _refresh_in_dagster(pipeline, source, options, debug=debug, quiet=as_json)
     else:
-        summary = _settle(pipeline, plan)
+        pipeline.settle(plan)
+        summary = Summary(
+            unchanged=plan.unchanged, skipped=len(plan.skipped), standing=plan.failed, warnings=plan.warnings
+        )
     summary.seconds = time.monotonic() - started
     if as_json:
         click.echo(json.dumps(summary.to_json()))
@@ -113,20 +113,6 @@ def refresh(
     for line in [*summary.warnings, *_failure_lines(summary)]:
         click.echo(line, err=True)
     return FOUND if summary.failures else DONE
-
-
-def _settle(pipeline: Pipeline, plan: Plan) -> Summary:
-    """Nothing is owed: no Dagster, no run; at most a note that files were touched."""
-    from ctx_pipeline.index.lock import storage_lock
-    from ctx_pipeline.summary import Summary
-
-    if plan.notes:
-        try:
-            with storage_lock(pipeline.store.uri, "a refresh", wait_s=0):
-                pipeline.note(plan)
-        except LockHeldError:
-            pass  # a note saves hashing the next time; whoever holds the lock may write it as well
-    return Summary(unchanged=plan.unchanged, skipped=len(plan.skipped), standing=plan.failed, warnings=plan.warnings)
 
 
 def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:
@@ -170,10 +156,9 @@ class _Progress:
 
 
 def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
-    failed = len(summary.failures) + len(summary.standing)
     click.echo(
         f"documents  {summary.added} added, {summary.changed} changed, {summary.removed} removed, "
-        f"{summary.unchanged} unchanged, {failed} failed, {summary.skipped} skipped"
+        f"{summary.unchanged} unchanged, {summary.failed} failed, {summary.skipped} skipped"
     )
     if summary.run_id is None:
         click.echo(f"nothing to do  ({summary.seconds:.1f} s)")
@@ -207,7 +192,7 @@ def _failure_lines(summary: Summary) -> list[str]:
     standing = [doc_id for doc_id in summary.standing if doc_id not in summary.failures]
     if standing:
         lines.append(
-            f"{len(standing)} documents failed before and wait for a change, such as {standing[0]}: "
+            f"{counted(len(standing), 'document')} failed before, waiting for a change, such as {standing[0]}: "
             f"{summary.standing[standing[0]]} (`--retry` tries them now)"
         )
     return lines
@@ -276,7 +261,7 @@ def show(doc: str, as_json: bool) -> int:
 @source_option
 @json_option
 def status(source: Path | None, as_json: bool) -> int:
-    """Compare the sources with what is indexed. Exits with 1 when anything is owed or failed."""
+    """Compare the sources with what is indexed. Exits with 1 when anything is owed, failed or warned of."""
     from ctx_pipeline.inspection import index_status
 
     found = index_status(_pipeline(source))

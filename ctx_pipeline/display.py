@@ -69,14 +69,15 @@ def chunk_blocks(rows: Sequence[Mapping[str, Any]]) -> str:
     """A document's chunks, each under its context."""
     if not rows:
         return "the document has no text: no chunks"
-    blocks = [f"{rows[0]['doc_id']}: {len(rows)} chunks, {sum(row['tokens'] for row in rows):,} tokens"]
+    blocks = [f"{printable(rows[0]['doc_id'])}: {len(rows)} chunks, {sum(row['tokens'] for row in rows):,} tokens"]
     for row in rows:
         status = row["status"] or "no context"
         reason = f": {row['reason']}" if row["reason"] else ""
         blocks.append(
-            f"--- {row['chunk_id']}  line {row['line']}, characters {row['start']}-{row['end']}, "
+            f"--- {printable(row['chunk_id'])}  line {row['line']}, characters {row['start']}-{row['end']}, "
             f"{row['tokens']} tokens\n"
-            f"context ({status}{reason}): {row['context'] or '-'}\n\n{printable(row['text'].replace(chr(9), '    '))}"
+            f"context ({status}{printable(reason)}): {printable(row['context'] or '-')}\n\n"
+            f"{printable(row['text'].replace(chr(9), '    '))}"
         )
     return "\n\n".join(blocks)
 
@@ -100,7 +101,7 @@ def status_lines(found: Mapping[str, Any]) -> str:
         lines.append("owed       nothing")
     for title in ("failed", "skipped"):
         entries = list(found[title].items())
-        lines += [f"{title}     {doc_id}: {reason}" for doc_id, reason in entries[:LISTED]]
+        lines += [f"{title}     {printable(f'{doc_id}: {reason}')}" for doc_id, reason in entries[:LISTED]]
         if len(entries) > LISTED:
             lines.append(f"{title}     … and {len(entries) - LISTED} more (--json lists all)")
-    return "\n".join(lines + [f"warning    {warning}" for warning in found["warnings"]])
+    return "\n".join(lines + [f"warning    {printable(warning)}" for warning in found["warnings"]])

@@ -57,7 +57,7 @@ def fix(pipeline: Pipeline) -> list[str]:
     done = []
     pipeline.store.create()
     ledger, tables = Ledger.read(pipeline.store), pipeline.search_tables()
-    damage = audit(pipeline.store, ledger, tables.names)
+    damage = audit(pipeline.store, ledger, tables.audited)
     tables_with_rows = (DOCUMENTS, CHUNKS, CONTEXTS, *tables.names)
     twice = {name: _documents_with_duplicates(pipeline, name) for name in tables_with_rows}
     doubled = (doc_id for doc_ids in twice.values() for doc_id in doc_ids)
@@ -112,7 +112,7 @@ def _rows(pipeline: Pipeline, ledger: Ledger) -> Iterator[Finding]:
     tables = pipeline.search_tables()
     if not tables.live:
         yield Finding("search table", "error", "no search table is live", REFRESH)
-    damage = audit(pipeline.store, ledger, tables.names)
+    damage = audit(pipeline.store, ledger, tables.audited)
     for stage in Stage:
         damaged = [doc_id for doc_id, first in damage.stages.items() if first is stage]
         if damaged:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ctx_pipeline.contexts import open_contextualizer
 from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.documents.source import SourceScan, scan
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import SettingsError
+from ctx_pipeline.errors import LockHeldError, SettingsError, counted
 from ctx_pipeline.index.audit import quick_damage
-from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.index.ledger import Ledger, LedgerRow
+from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import maintain
-from ctx_pipeline.index.outcome import Task
+from ctx_pipeline.index.outcome import Outcome, Task
 from ctx_pipeline.index.plan import Plan, Work, make_plan, stored_work
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
@@ -47,11 +48,20 @@ class Pipeline:
         """What a refresh would do. Reads only: sources, ledger and row counts."""
         return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions())
 
-    def note(self, plan: Plan) -> None:
-        """Store the ledger rows of files that moved without a change; the caller holds the lock."""
-        ledger = Ledger.read(self.store)
-        fresh = [row for row in plan.notes if (now := ledger.rows.get(row.doc_id)) and now.run_id == row.run_id]
-        ledger.put([row for row in fresh if not ledger.rows[row.doc_id].writing])
+    def settle(self, plan: Plan) -> None:
+        """Without owed work, store that files moved without a change, unless somebody is writing.
+
+        The note only spares hashing the files again; whoever holds the lock may store it as well.
+        """
+        if plan.owed or not plan.notes:
+            return
+        try:
+            with storage_lock(self.store.uri, "a note on touched files", wait_s=0):
+                ledger = Ledger.read(self.store)
+                same = [row for row in plan.notes if _is_current(ledger.rows.get(row.doc_id), row)]
+                ledger.put(same)
+        except LockHeldError:
+            return
 
     def scan_sources(self, ledger: Ledger, *, verify: bool = False) -> list[SourceScan]:
         """Walk every source. Raises SettingsError when nothing can be read and nothing is indexed either."""
@@ -93,23 +103,15 @@ class Pipeline:
         runner = self.runner(ledger, tables, run_id, on_commit=on_commit)
         sink.reconcile_keys([*ledger.rows, *(work.doc_id for work in plan.work)])
         on_commit("keys")
-        if plan.orphans:
-            runner.remove(plan.orphans)
         done = 0
-        for batch in _batches(plan.work, ledger):
-            outcomes = runner.run(batch)
-            sink.documents_done(outcomes)
-            on_commit("events")
-            runner.finish(outcomes)
-            summary.count(outcomes, known)
+        for batch in _batches(_tasks(plan.work), ledger):
+            summary.count(_run_batch(runner, batch, sink, on_commit), known)
             done += len(batch)
             sink.progress(done, len(plan.work))
         # What cannot be read now still follows the settings, from its last good version.
-        kept = map(ledger.rows.get, summary.failures)
-        for batch in _batches(stored_work(kept, self.hashes, tables.build, time.time()), ledger):
-            outcomes = runner.run(batch)
-            sink.documents_done(outcomes)
-            runner.finish(outcomes)
+        kept = stored_work(map(ledger.rows.get, summary.failures), self.hashes, tables.build, time.time())
+        for batch in _batches(_tasks(kept), ledger):
+            summary.count(_run_batch(runner, batch, sink, on_commit), known)
         for block in blocks(plan.removed, REMOVAL_BLOCK):
             runner.remove(block)
             sink.documents_removed(block)
@@ -134,16 +136,13 @@ class Pipeline:
         tables.prepare()
         runner = self.runner(ledger, tables, run_id)
         files = {doc_id: file for found in self.scan_sources(ledger) for doc_id, file in found.files.items()}
-        failures: dict[str, str] = {}
-        for block in blocks(doc_ids, BATCH_DOCUMENTS // 4):
-            outcomes = runner.run([Task(doc_id, stages, files.get(doc_id)) for doc_id in block])
-            sink.documents_done(outcomes)
-            runner.finish(outcomes)
-            failures |= {o.doc_id: o.failure.reason for o in outcomes if o.failure is not None}
-        if not tables.live:
+        outcomes: list[Outcome] = []
+        for batch in _batches([Task(doc_id, stages, files.get(doc_id)) for doc_id in doc_ids], ledger):
+            outcomes += _run_batch(runner, batch, sink)
+        if not tables.live and any(Stage.SEARCH in outcome.done for outcome in outcomes):
             tables.switch()
         maintain(self.store, tables.names, self.settings.storage.retention)
-        return failures
+        return {o.doc_id: o.failure.reason for o in outcomes if o.failure is not None}
 
     def runner(
         self,
@@ -172,7 +171,7 @@ class Pipeline:
 
     def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions) -> Plan:
         scans = self.scan_sources(ledger, verify=options.verify)
-        damage = quick_damage(self.store, ledger, tables.names) if ledger.rows else None
+        damage = quick_damage(self.store, ledger, tables.audited) if self.store.exists() else None
         plan = make_plan(
             scans,
             ledger.rows,
@@ -196,40 +195,62 @@ class Pipeline:
         """Point readers at the table that was built, once every document that can be in it is."""
         if tables.build == tables.live:
             return
-        missing = [
-            row.doc_id
-            for row in ledger.rows.values()
-            if row.content_hash
-            and row.failure is None
-            and row.indexed.get(tables.build) != self.hashes.version(Stage.SEARCH, row.content_hash)
-        ]
-        if missing and tables.live:
+        version = self.hashes.version
+        rows = [row for row in ledger.rows.values() if row.content_hash]
+        missing = [r for r in rows if r.indexed.get(tables.build) != version(Stage.SEARCH, r.content_hash)]
+        owed = [row.doc_id for row in missing if row.failure is None]
+        if owed and tables.live:
             summary.warnings.append(
-                f"{len(missing)} documents are not yet in {tables.build}, such as {missing[0]}; "
-                f"search stays on {tables.live} until they are"
+                f"{counted(len(owed), 'document')} not yet in {tables.build}, such as {owed[0]}; "
+                f"search stays on {tables.live} until then"
             )
             return
+        if missing and tables.live:
+            summary.warnings.append(
+                f"{counted(len(missing), 'failed document')} could not be carried over to {tables.build}, such as "
+                f"{missing[0].doc_id}, and cannot be found until mended"
+            )
         replaced = tables.live
         tables.switch()
         if replaced:
             summary.switched_to = tables.build
 
 
-def _batches(work: Sequence[Work], ledger: Ledger) -> Iterator[list[Task]]:
-    """Cut the work into batches by documents, chunks (as known or guessed) and bytes."""
+def _is_current(now: LedgerRow | None, noted: LedgerRow) -> bool:
+    return now is not None and (now.run_id, now.content_hash, now.writing) == (noted.run_id, noted.content_hash, "")
+
+
+def _run_batch(
+    runner: StageRunner, batch: Sequence[Task], sink: Sink, on_commit: Callable[[str], None] = lambda point: None
+) -> list[Outcome]:
+    outcomes = runner.run(batch)
+    sink.documents_done(outcomes)
+    on_commit("events")
+    runner.finish(outcomes)
+    return outcomes
+
+
+def _tasks(work: Iterable[Work]) -> list[Task]:
+    return [
+        Task(item.doc_id, frozenset(stage for stage in Stage if stage >= item.stage), item.file, item.edited)
+        for item in work
+    ]
+
+
+def _batches(tasks: Sequence[Task], ledger: Ledger) -> Iterator[list[Task]]:
+    """Cut the tasks into batches by documents, chunks (as known or guessed) and bytes."""
     batch: list[Task] = []
     chunks = size = 0
-    for item in work:
-        row = ledger.rows.get(item.doc_id)
-        item_size = item.file.size if item.file else row.size if row else 0
-        item_chunks = max(row.chunks if row else 0, item_size // BYTES_PER_CHUNK if item.stage <= Stage.CHUNKS else 0)
-        full = len(batch) >= BATCH_DOCUMENTS or chunks + item_chunks > BATCH_CHUNKS or size + item_size > BATCH_BYTES
+    for task in tasks:
+        row = ledger.rows.get(task.doc_id)
+        own_size = task.file.size if task.file else row.size if row else 0
+        own_chunks = max(row.chunks if row else 0, own_size // BYTES_PER_CHUNK if Stage.CHUNKS in task.stages else 0)
+        full = len(batch) >= BATCH_DOCUMENTS or chunks + own_chunks > BATCH_CHUNKS or size + own_size > BATCH_BYTES
         if batch and full:
             yield batch
             batch, chunks, size = [], 0, 0
-        stages = frozenset(stage for stage in Stage if stage >= item.stage)
-        batch.append(Task(item.doc_id, stages, item.file, item.edited))
-        chunks += item_chunks
-        size += item_size
+        batch.append(task)
+        chunks += own_chunks
+        size += own_size
     if batch:
         yield batch

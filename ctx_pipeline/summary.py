@@ -15,7 +15,7 @@ class Sink(Protocol):
     """Where a refresh tells what it did: Dagster's partitions and events, or nothing."""
 
     def reconcile_keys(self, doc_ids: Iterable[str]) -> None:
-        """Make the partition keys those of `doc_ids`: add in blocks, prune in blocks."""
+        """Make the partition keys those of `doc_ids`: missing ones added in blocks, others pruned."""
         ...
 
     def documents_done(self, outcomes: Sequence[Outcome]) -> None:
@@ -83,6 +83,11 @@ class Summary:
     switched_to: str = ""
     seconds: float = 0.0
 
+    @property
+    def failed(self) -> int:
+        """Documents that failed now or before."""
+        return len(self.failures.keys() | self.standing.keys())
+
     def count(self, outcomes: Sequence[Outcome], known: Container[str]) -> None:
         """Add the outcomes of a batch; `known` are the documents that were indexed before."""
         for outcome in outcomes:
@@ -90,7 +95,7 @@ class Summary:
                 self.failures[outcome.doc_id] = outcome.failure.reason
                 continue
             if outcome.doc_id in known:
-                self.changed += 1
+                self.changed += outcome.doc_id not in self.failures  # its last good version followed the settings
             else:
                 self.added += 1
             self.chunks_indexed += len(outcome.chunks)
@@ -110,12 +115,13 @@ class Summary:
                 "changed": self.changed,
                 "removed": self.removed,
                 "unchanged": self.unchanged,
-                "failed": len(self.failures) + len(self.standing),
+                "failed": self.failed,
                 "skipped": self.skipped,
             },
             "chunks": {"indexed": self.chunks_indexed},
             "contexts": dict(self.contexts),
             "vectors": {"embedded": self.embedded, "reused": self.reused},
+            # No contextualizer pays for tokens yet.
             "usage": {"input": 0, "cache_write": 0, "cache_read": 0, "output": 0, "usd": 0.0},
             "seconds": round(self.seconds, 3),
         }

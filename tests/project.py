@@ -14,6 +14,7 @@ from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.defs.launch import INSTANCE_SETTINGS
 from ctx_pipeline.defs.refresh import JOB, NAME, Report
 from ctx_pipeline.documents.model import doc_id_of
+from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.stages import ASSETS
 from ctx_pipeline.refresh import Pipeline
@@ -135,6 +136,10 @@ class Project:
         """Documents with a partition key."""
         with self.instance() as instance:
             return {doc_id_of(key) for key in instance.get_dynamic_partitions("documents")}
+
+    def keys_of_ledger(self) -> set[str]:
+        """Documents in the ledger."""
+        return set(Ledger.read(self.pipeline().store).rows)
 
     def events(self) -> dict[str, list[tuple[str, str]]]:
         """Materializations of each asset so far, oldest first: (partition, data version)."""

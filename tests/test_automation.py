@@ -54,7 +54,7 @@ def test_an_edit_is_requested_once_and_not_again_when_done(tick: Ticks, project:
     assert isinstance(first, dg.RunRequest)
     assert "requested before" in tick(), "the run may not have begun yet"
     project.refresh()
-    assert tick() == "nothing is owed: 1 documents are unchanged"
+    assert tick() == "nothing is owed: 1 document unchanged"
 
 
 def test_an_edit_undone_and_redone_is_requested_again_under_another_key(tick: Ticks, project: Project) -> None:

@@ -5,14 +5,13 @@ Between kill and rerun the world may change: nothing, the edit undone, the file 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +21,6 @@ import pytest
 from ctx_pipeline.doctor import diagnose
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.lock import is_locked
-from ctx_pipeline.index.tables import Store
 from tests.project import SEARCH_COLUMNS, Project
 
 ROOT = Path(__file__).parents[1]
@@ -135,7 +133,7 @@ def test_a_setting_put_back_after_a_kill_in_the_middle_of_its_change(
     project.refresh()
     project.write_settings(search={"languages": ["English"]})
     kill_refresh(project, "search")
-    assert Ledger.read(project.pipeline().store).rows
+    assert set(project.pipeline().store.search_tables()) == {"search_1", "search_2"}
     project.write_settings(search={"languages": ["Spanish", "English"]})
     assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)
     assert project.pipeline().store.search_tables().keys() == {"search_1"}
@@ -157,39 +155,34 @@ def test_every_durable_step_is_a_kill_point_of_this_module(project: Project) -> 
 def test_killed_at_random_moments_while_a_reader_watches(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for n in range(30):
-        project.write(f"d{n}.md", BEFORE.replace("Cuotas", f"Doc {n}"))
+    names = [f"kept{n}" for n in range(20)] + [f"gone{n}" for n in range(3)]
+    for name in names:
+        project.write(f"{name}.md", BEFORE.replace("Cuotas", name))
     project.refresh()
-    store, stop, problems, reads = Store(project.pipeline().store.uri), threading.Event(), [], []
-
-    def watch() -> None:
-        while not stop.is_set():
-            rows = store.all_rows("search_1", ["doc_id", "ordinal", "content_hash"]).to_pylist()
-            reads.append(len(rows))
-            by_document = defaultdict(list)
-            for row in rows:
-                by_document[row["doc_id"]].append(row)
-            for doc_id, found in by_document.items():
-                if sorted(row["ordinal"] for row in found) != list(range(len(found))):
-                    problems.append((doc_id, "ordinals"))
-                if len({row["content_hash"] for row in found}) != 1:
-                    problems.append((doc_id, "mixed contents"))
-
-    reader = threading.Thread(target=watch)
-    reader.start()
+    uri = str(project.settings.storage.uri)
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "tests.watching_reader", uri],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         chance = random.Random(7)
         for round_ in range(3):
-            for n in range(30):
-                project.write(f"d{n}.md", AFTER.replace("Cuotas", f"Doc {n} in round {round_}"))
-            (project.docs / f"d{round_}.md").unlink()
-            kill_refresh(project, f"after-ms:{chance.uniform(50, 1200):.0f}")
-            assert not is_locked(project.pipeline().store.uri)
+            for name in names[:20]:
+                project.write(f"{name}.md", AFTER.replace("Cuotas", f"{name} in round {round_}"))
+            (project.docs / f"gone{round_}.md").unlink()
+            kill_refresh(project, f"after-ms:{chance.uniform(50, 900):.0f}")
+            assert not is_locked(project.settings.storage.uri)
+        told, _ = reader.communicate("")
     finally:
-        stop.set()
-        reader.join()
-    assert problems == []
-    assert len(reads) > 3
+        reader.kill()
+        reader.wait()
+    seen = json.loads(told)
+    assert seen["problems"] == []
+    assert seen["watched"] == 20
+    assert seen["reads"] > 3
     assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)
 
 
@@ -213,3 +206,27 @@ def test_two_refreshes_at_once_lose_and_double_nothing(project: Project, tmp_pat
     assert project.search_rows(SEARCH_COLUMNS) == fresh.search_rows()
     events = project.events()["search_index"]
     assert sorted(partition for partition, _ in events) == [f"docs/d{n}.md" for n in range(6)]
+
+
+def test_a_refresh_and_a_partitioned_run_at_once(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(4):
+        project.write(f"d{n}.md", BEFORE.replace("Cuotas", f"Doc {n}"))
+    project.refresh()
+    with project.instance() as instance:
+        instance.add_dynamic_partitions("documents", [f"docs/d{n}.md" for n in range(4)])
+    for n in range(4):
+        project.write(f"d{n}.md", AFTER.replace("Cuotas", f"Doc {n}"))
+    refresh = subprocess.Popen(
+        [sys.executable, "-m", "ctx_pipeline.cli", "refresh"],
+        env={**os.environ, **project.environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assets = ("raw_documents", "chunks", "contexts", "search_index")
+    for _ in range(3):
+        assert project.materialize(monkeypatch, *assets, span=("docs/d0.md", "docs/d3.md")).success
+    _, errors = refresh.communicate()
+    assert refresh.returncode == 0, errors
+    assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ctx_pipeline.index.ledger import Ledger
 from tests.project import Project, age
 
 TEXT = "# Límites\n\nIntro.\n\n## Plan Pro\n\nEl límite sube a 1.000 peticiones.\n"
@@ -144,6 +145,24 @@ def test_a_lost_search_table_is_built_again(project: Project, monkeypatch: pytes
     assert project.search_rows() == rows
 
 
+def test_a_lost_ledger_is_written_again_and_deletes_what_is_gone_under_the_same_limits(project: Project) -> None:
+    for n in range(25):
+        project.write(f"d{n}.md", TEXT + str(n))
+    project.refresh()
+    rows = project.search_rows()
+    project.pipeline().store.drop("ledger")
+    summary = project.refresh()
+    assert (summary.added, summary.removed, summary.embedded) == (25, 0, 0)
+    assert project.search_rows() == rows
+    project.pipeline().store.drop("ledger")
+    for path in project.docs.iterdir():
+        path.unlink()
+    assert project.refresh().removed == 0, "as many at once are held back"
+    assert project.search_rows() == rows
+    assert project.refresh(allow_mass_delete=True).removed == 25
+    assert project.search_rows() == []
+
+
 def test_lost_rows_are_found_by_their_number_and_restored(project: Project) -> None:
     for n in range(4):
         project.write(f"d{n}.md", TEXT + str(n))
@@ -152,7 +171,9 @@ def test_lost_rows_are_found_by_their_number_and_restored(project: Project) -> N
     store = project.pipeline().store
     store.table("search_1").delete("doc_id = 'docs/d2.md'")
     store.table("chunks").delete("doc_id = 'docs/d3.md'")
-    assert {work.doc_id for work in project.pipeline().plan().work} == {"docs/d2.md", "docs/d3.md"}
+    ledger = Ledger.read(store)
+    ledger.mark(["docs/d1.md"], "a killed run")  # which hides nothing of the others
+    assert {work.doc_id for work in project.pipeline().plan().work} == {"docs/d1.md", "docs/d2.md", "docs/d3.md"}
     project.refresh()
     assert project.search_rows() == rows
     assert not project.pipeline().plan().owed

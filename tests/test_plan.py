@@ -301,7 +301,7 @@ def test_an_unreachable_source_deletes_nothing_however_much_is_allowed() -> None
     rows = [indexed(f"{n}.md") for n in range(3)]
     made = plan([], rows, scan=unreachable(), allow_mass_delete=True)
     assert not made.owed
-    assert (made.removed, made.held, made.out_of_sight) == ([], {}, 3)
+    assert (made.removed, made.held, made.unchanged) == ([], {}, 0)
     assert made.warnings == [
         "source 'docs' cannot be read (/docs: Permission denied); its documents stay as they are indexed"
     ]
@@ -310,7 +310,7 @@ def test_an_unreachable_source_deletes_nothing_however_much_is_allowed() -> None
 def test_an_unreadable_folder_keeps_what_is_below_it() -> None:
     scan = SourceScan("docs", unreadable={"docs/sub": "Permission denied"})
     made = plan([], [indexed("sub/a.md"), indexed("subway.md")], scan=scan)
-    assert (made.removed, made.out_of_sight) == (["docs/subway.md"], 1)
+    assert made.removed == ["docs/subway.md"]
     assert made.warnings == ["docs/sub cannot be read (Permission denied); what is indexed below it stays"]
 
 
@@ -438,7 +438,7 @@ def test_damage_and_settings_together_owe_the_earlier_stage(lost: Stage, changed
 
 def test_rows_of_unknown_documents_are_owed_their_deletion() -> None:
     made = plan([found()], [indexed()], damage=Damage(orphans=("docs/z.md", "docs/b.md")))
-    assert (made.orphans, made.work, made.removed, made.owed) == (["docs/b.md", "docs/z.md"], [], [], True)
+    assert (made.removed, made.work, made.owed) == (["docs/b.md", "docs/z.md"], [], True)
 
 
 # Skipped, counts, digest -------------------------------------------------------------------------------------------

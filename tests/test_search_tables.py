@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ctx_pipeline.doctor import diagnose
 from ctx_pipeline.embedding.hashing import HashingEmbedder
 from ctx_pipeline.errors import FatalError, TransientError
 from ctx_pipeline.index.search import SearchIndex
@@ -56,6 +57,17 @@ def test_readers_stay_on_the_live_table_until_the_other_is_whole(
     assert project.pipeline().store.count("search_1") == 6, "kept for a way back"
 
 
+def test_an_edit_after_a_switch_is_done_once(project: Project) -> None:
+    project.write("a.md", TEXT)
+    project.refresh()
+    project.write_settings(search={"languages": ["English"]})
+    project.refresh()
+    project.write("a.md", TEXT + "\n## Tres\n\nTercera parte.\n")
+    assert project.refresh().changed == 1
+    assert not project.pipeline().plan().owed
+    assert diagnose(project.pipeline(), project.keys_of_ledger) == []
+
+
 def test_edits_and_deletions_during_a_build_reach_both_tables(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +114,20 @@ def test_a_failed_document_keeps_its_last_good_version_across_a_switch(project: 
     assert live(project) == "search_2"
     assert project.documents() == {"docs/a.md", "docs/b.md"}
     assert set(project.pipeline().plan().failed) == {"docs/b.md"}
+
+
+def test_a_failed_document_that_cannot_be_carried_over_is_named(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("a.md", TEXT)
+    project.write("b.md", TEXT)
+    project.refresh()
+    project.write("b.md", b"\x80 broken")
+    monkeypatch.setattr("ctx_pipeline.documents.parse.VERSION", 99)
+    project.write_settings(search={"languages": ["English"]})
+    summary = project.refresh()
+    assert summary.switched_to == "search_2"
+    assert any("could not be carried over" in warning and "docs/b.md" in warning for warning in summary.warnings)
 
 
 def test_search_uses_the_embedder_of_the_live_table_whatever_the_settings_say(project: Project) -> None:

@@ -9,7 +9,7 @@ import dagster as dg
 
 from ctx_pipeline.defs.refresh import JOB
 from ctx_pipeline.defs.resources import UNFINISHED, PipelineResource, is_dead, is_tagged
-from ctx_pipeline.errors import CtxError
+from ctx_pipeline.errors import CtxError, counted
 from ctx_pipeline.index.lock import holder, is_locked
 from ctx_pipeline.settings import Settings
 
@@ -68,12 +68,13 @@ def source_changes_sensor() -> dg.SensorDefinition:
             if busy:
                 return dg.SkipReason(f"refresh {busy} is on its way")
             plan = opened.plan()
+            opened.settle(plan)
         except CtxError as error:
             return dg.SkipReason(str(error))
         cursor, now = Cursor.load(context.cursor), time.time()
         if not plan.owed:
             context.update_cursor(json.dumps(asdict(cursor.settled())))
-            return dg.SkipReason(f"nothing is owed: {plan.unchanged} documents are unchanged")
+            return dg.SkipReason(f"nothing is owed: {counted(plan.unchanged, 'document')} unchanged")
         digest = plan.digest()
         if digest == cursor.digest and now < cursor.next_try:
             return dg.SkipReason(f"the same work was requested before; next try in {cursor.next_try - now:.0f} s")
@@ -116,7 +117,7 @@ def refresh_schedule(settings: Settings) -> dg.ScheduleDefinition:
         except CtxError as error:
             return dg.SkipReason(str(error))
         if not plan.owed:
-            return dg.SkipReason(f"nothing is owed: {plan.unchanged} documents are unchanged")
+            return dg.SkipReason(f"nothing is owed: {counted(plan.unchanged, 'document')} unchanged")
         return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat())
 
     return scheduled_refresh

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 import dagster as dg
@@ -26,6 +26,9 @@ telemetry:
   enabled: false
 nux:
   enabled: false
+concurrency:
+  runs:
+    max_concurrent_runs: 1
 compute_logs:
   module: dagster._core.storage.noop_compute_log_manager
   class: NoOpComputeLogManager
@@ -67,7 +70,6 @@ def run_refresh(report: Report, options: RefreshOptions, *, source: str = "", de
     """
     run_id = str(uuid.uuid4())
     if not debug:
-        logging.disable(logging.CRITICAL)  # the run's own log keeps everything
         warnings.simplefilter("ignore")
     job = build_definitions(source=source, report=report).resolve_job_def(JOB)
     with open_instance() as instance:
@@ -77,15 +79,7 @@ def run_refresh(report: Report, options: RefreshOptions, *, source: str = "", de
             run_id=run_id,
             tags=process_tags(run_id),
             run_config={
-                "ops": {
-                    NAME: {
-                        "config": {
-                            "verify": options.verify,
-                            "retry": options.retry,
-                            "allow_mass_delete": options.allow_mass_delete,
-                        }
-                    }
-                },
+                "ops": {NAME: {"config": asdict(options)}},
                 "loggers": {"console": {"config": {"log_level": "DEBUG" if debug else "CRITICAL"}}},
             },
         )

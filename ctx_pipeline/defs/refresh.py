@@ -65,7 +65,7 @@ def refresh_asset(report: Report | None = None) -> dg.AssetsDefinition:
         if context.has_partition_key or context.has_partition_key_range:
             context.log.info("inside a partitioned run: a refresh runs in the job of its own")
             return
-        options = RefreshOptions(config.verify, config.retry, config.allow_mass_delete)
+        options = RefreshOptions(**config.model_dump())
         try:
             summary, metadata = _refresh(context, pipeline.open(), options, report)
         except CtxError as error:
@@ -103,7 +103,7 @@ def _refresh(
         summary = pipeline.refresh(context.run_id, sink, options)
         for warning in summary.warnings:
             context.log.warning(warning)
-        for check in index_checks(pipeline):
+        for check in index_checks(pipeline, quick=True):
             context.log_event(check)
         return summary, _metadata(summary, pipeline)
 

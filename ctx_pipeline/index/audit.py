@@ -20,7 +20,6 @@ _STAGE_OF = {DOCUMENTS: Stage.DOCUMENTS, CHUNKS: Stage.CHUNKS, CONTEXTS: Stage.C
 def quick_damage(store: Store, ledger: Ledger, search_tables: Iterable[str]) -> Damage:
     """Damage, looked for in the rows only when the tables' row counts are not those of the ledger (milliseconds)."""
     settled = [row for row in ledger.rows.values() if row.content_hash]
-    marked = any(row.writing for row in ledger.rows.values())
     chunks = sum(row.chunks for row in settled)
     names = store.names()
     expected = {DOCUMENTS: len(settled), CHUNKS: chunks, CONTEXTS: chunks}
@@ -28,14 +27,15 @@ def quick_damage(store: Store, ledger: Ledger, search_tables: Iterable[str]) -> 
         expected[name] = sum(row.chunks for row in settled if name in row.indexed)
     if all(name in names and store.count(name) == count for name, count in expected.items()):
         return Damage()
-    if marked and all(name in names for name in expected):
-        # An interrupted run explains other counts, and its marks are owed anyway; rows of unknown documents are not.
-        return Damage(orphans=audit(store, ledger, search_tables).orphans)
     return audit(store, ledger, search_tables)
 
 
 def audit(store: Store, ledger: Ledger, search_tables: Iterable[str]) -> Damage:
-    """Compare every table with the ledger, document by document: counts, ordinals 0..n-1, one version, orphans."""
+    """Compare tables with the ledger, document by document: counts, ordinals 0..n-1, one version, orphans.
+
+    `search_tables` are those that the ledger tells of now; a superseded one is kept as it was. Documents that a run
+    was changing are passed over: they are owed work anyway.
+    """
     stages: dict[str, Stage] = {}
     orphans: set[str] = set()
     names = store.names()

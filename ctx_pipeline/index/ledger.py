@@ -93,8 +93,8 @@ class Ledger:
 
     @classmethod
     def read(cls, store: Store) -> Ledger:
-        """All rows; empty where no index was ever begun."""
-        if not store.exists():
+        """All rows; empty where no index was ever begun, or the table was lost."""
+        if not store.exists() or LEDGER not in store.names():
             return cls(store)
         table = store.table(LEDGER).to_arrow()
         return cls(store, (LedgerRow.from_row(row) for row in table.to_pylist()))

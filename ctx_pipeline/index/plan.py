@@ -30,16 +30,12 @@ class Plan:
 
     work: list[Work] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    orphans: list[str] = field(default_factory=list)
-    """Documents with rows in some table but none in the ledger; their rows are deleted."""
     notes: list[LedgerRow] = field(default_factory=list)
     """Ledger rows whose file moved without a change of content; stored as they are here."""
     held: dict[str, int] = field(default_factory=dict)
     """Deletions held back, by source."""
     failed: dict[str, str] = field(default_factory=dict)
     """Standing failures: documents that wait for other content, other settings or their next try."""
-    out_of_sight: int = 0
-    """Documents whose source cannot be read now."""
     unchanged: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -49,12 +45,12 @@ class Plan:
     @property
     def owed(self) -> bool:
         """Whether a refresh would change an index (notes alone do not)."""
-        return bool(self.work or self.removed or self.orphans or self.build)
+        return bool(self.work or self.removed or self.build)
 
     def digest(self) -> str:
         """Identity of the owed work: the same for the same documents in the same state."""
         works = sorted((w.doc_id, w.stage, w.reason, w.file and (w.file.size, w.file.mtime_ns)) for w in self.work)
-        return digest(works, sorted(self.removed), sorted(self.orphans), self.build)
+        return digest(works, sorted(self.removed), self.build)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,28 +80,29 @@ def make_plan(
     Unix time in seconds. `retry` takes up permanent failures and transient ones that are not due.
     """
     damage = damage or Damage()
-    plan = Plan(orphans=sorted(damage.orphans), build=target if target != live else "")
+    plan = Plan(build=target if target != live else "")
     files = {doc_id: file for scan in scans for doc_id, file in scan.files.items()}
     by_name = {scan.name: scan for scan in scans}
     for scan in scans:
         _report(scan, plan)
 
     gone: dict[str, list[str]] = {}
-    for doc_id, row in ledger.items():
+    # Rows of documents that the ledger does not know (it was lost) are the documents' last trace.
+    known = [*ledger, *(doc_id for doc_id in damage.orphans if doc_id not in ledger)]
+    for doc_id in known:
         if doc_id in files:
             continue
         source = doc_id.partition("/")[0]
         if source not in by_name or by_name[source].covers(doc_id):
             gone.setdefault(source, []).append(doc_id)
-        else:
-            plan.out_of_sight += 1
-            _plan_stored(row, hashes, target, damage, now, plan)
+        elif doc_id in ledger:
+            _plan_stored(ledger[doc_id], hashes, target, damage, now, plan)
     for source, doc_ids in gone.items():
-        total = sum(1 for doc_id in ledger if doc_id.partition("/")[0] == source)
+        total = sum(1 for doc_id in known if doc_id.partition("/")[0] == source)
         if not allow_mass_delete and _is_mass_deletion(len(doc_ids), total, safety):
             plan.held[source] = len(doc_ids)
             plan.warnings.append(_mass_deletion_message(source, len(doc_ids), total, by_name.get(source), safety))
-            for doc_id in doc_ids:
+            for doc_id in ledger.keys() & doc_ids:
                 _plan_stored(ledger[doc_id], hashes, target, damage, now, plan)
         else:
             plan.removed += sorted(doc_ids)

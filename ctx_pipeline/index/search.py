@@ -14,7 +14,7 @@ from ctx_pipeline.index.schemas import SearchTableSpec, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store, id_filter
 from ctx_pipeline.index.versions import embed_hash
-from ctx_pipeline.settings import Settings
+from ctx_pipeline.settings import Settings, load_settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
 REFINE_FACTOR = 5
@@ -67,10 +67,13 @@ class SearchIndex:
 
     @classmethod
     def open(cls, uri: str | Path, settings: Settings | None = None) -> SearchIndex:
-        """The index at `uri`. Raises StorageError when there is none."""
+        """The index at `uri`, with the settings of ctx.toml unless others are given.
+
+        Raises StorageError when there is no index, SettingsError when the settings are wrong.
+        """
         store = Store(Path(uri))
         store.connect()
-        return cls(store, settings or Settings())
+        return cls(store, settings or load_settings())
 
     def search(self, query: str, k: int = 20, mode: Mode = "hybrid", where: str | None = None) -> list[Hit]:
         """The `k` best chunks for a query, which is always taken literally.
@@ -98,7 +101,7 @@ class SearchIndex:
             except CtxError:
                 raise
             except Exception:
-                message = str(first).splitlines()[0][:300]
+                message = " ".join(str(first).split())[:300]
                 hint = f"; check the filter {where!r}" if where else ""
                 raise StorageError(f"the search failed: {message}{hint}") from first
 
@@ -118,7 +121,8 @@ class SearchIndex:
             keyword_ids = self._keyword_leg(table, spec, query, limit, where)
             if not keyword_ids:
                 found = "; these are the vector leg's" if vector_ids else ""
-                warnings.append(f"no word of the query is in the full-text index{found}")
+                among = " among the rows of the filter" if where else ""
+                warnings.append(f"no word of the query is in the full-text index{among}{found}")
         legs = [leg for leg in (vector_ids, keyword_ids) if leg]
         scores = reciprocal_rank_fusion(legs, self._settings.search.rrf_k)
         best = sorted(scores, key=lambda chunk: (-scores[chunk], chunk))[:k]

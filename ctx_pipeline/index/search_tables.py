@@ -81,9 +81,14 @@ class SearchTables:
         self._store.set_state(**{ACTIVE: self.build})
         self.live = self.build
 
+    @property
+    def audited(self) -> list[str]:
+        """The tables whose rows must be those of the ledger: the wanted one, where it exists."""
+        return [self.build] if self.build in self._existing else []
+
     def kept(self, indexed: Mapping[str, str]) -> dict[str, str]:
-        """`indexed` without tables that are gone."""
-        return {name: version for name, version in indexed.items() if name in self._existing}
+        """`indexed` without tables that are gone or no longer written to."""
+        return {name: version for name, version in indexed.items() if name in {self.live, self.build}}
 
     def embed_and_replace(
         self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder, hashes: StageHashes
@@ -91,7 +96,8 @@ class SearchTables:
         """Embed what has no vector yet, and make the outcomes' rows all that `target` holds of their documents.
 
         What the embedder refuses of one document stays with it. Raises FatalError when it cannot be used at all, or
-        not now: the next documents would wait for it in vain.
+        not now: the next documents would wait for it in vain. For a table that is about to be replaced, either is only
+        a warning: the one being built must not wait for a model that is gone.
         """
         try:
             if target.spec.embed_hash != hashes.embed:
@@ -100,15 +106,19 @@ class SearchTables:
         except FatalError as error:
             if target.is_build:
                 raise
-            # The table being built must not wait for a model that is gone: the live one stays as it is.
-            self.warnings.add(f"edits reach readers only after the switch to {self.build}: {error}")
+            self._warn(str(error))
 
     def _embed_and_replace(
         self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder, hashes: StageHashes
     ) -> None:
         spec = target.spec
-        vectors = self._vectors(spec.embed_hash, outcomes, embedder)
-        ready = [o for o in outcomes if o.error is None]
+        vectors, refused = self._vectors(target, outcomes, embedder)
+        ready = [o for o in outcomes if o.doc_id not in refused]
+        for outcome in outcomes:
+            if target.is_build:
+                outcome.error = refused.get(outcome.doc_id)
+            elif outcome.doc_id in refused:
+                self._warn(f"{outcome.doc_id}: {refused[outcome.doc_id]}")
         table_rows = []
         for outcome in ready:
             assert outcome.document is not None
@@ -125,64 +135,42 @@ class SearchTables:
             )
         if ready:
             self._store.replace(target.name, [o.doc_id for o in ready], table_rows)
-        count = self._store.count(target.name)
-        for outcome in ready:
-            outcome.table_rows = count
+        if target.is_build:
+            count = self._store.count(target.name)
+            for outcome in ready:
+                outcome.table_rows = count
         if table_rows and target.name not in self._indexed_text:
             ensure_text_indexes(self._store.table(target.name), spec.languages)
             self._indexed_text.add(target.name)
 
     def _vectors(
-        self, wanted_hash: str, outcomes: Sequence[Outcome], embedder: Embedder
-    ) -> dict[str, NDArray[np.float32]]:
-        """A vector for every embed_key of the outcomes; stored ones are used again."""
+        self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder
+    ) -> tuple[dict[str, NDArray[np.float32]], dict[str, Exception]]:
+        """A vector for every embed_key of the outcomes, stored ones used again; and the documents that were refused."""
+        wanted_hash = target.spec.embed_hash
         texts = {
             o.doc_id: [rows.embedded_text(*pair) for pair in zip(o.contexts, o.chunks, strict=True)] for o in outcomes
         }
         keys = {text: rows.embed_key(wanted_hash, text) for all_texts in texts.values() for text in all_texts}
         vectors = self._stored_vectors(wanted_hash, sorted(keys.values()))
-        missing = list(dict.fromkeys(text for text in keys if keys[text] not in vectors))
-        first_seen: set[str] = set()
+        fresh = [text for text in keys if keys[text] not in vectors]
+        refused: dict[str, Exception] = {}
         try:
-            if missing:
-                vectors |= dict(zip((keys[t] for t in missing), embedder.embed_passages(missing), strict=True))
+            _embed(embedder, fresh, keys, vectors)
         except FatalError:
             raise
-        except TransientError as error:
-            raise FatalError(
-                f"embedding failed ({error}); finished documents stay, a later refresh does the rest"
-            ) from error
         except Exception:
-            self._embed_apart(texts, keys, vectors, outcomes, embedder)
-        fresh = set(missing)
-        window = dict(zip(missing, embedder.count_tokens(missing), strict=True))
-        for outcome in outcomes:
-            for text in texts[outcome.doc_id]:
-                new = text in fresh and text not in first_seen
-                first_seen.add(text)
-                outcome.embedded += new
-                outcome.reused += not new
-                outcome.truncated += new and window[text] > embedder.window_tokens
-        return vectors
-
-    def _embed_apart(
-        self,
-        texts: Mapping[str, list[str]],
-        keys: Mapping[str, str],
-        vectors: dict[str, NDArray[np.float32]],
-        outcomes: Sequence[Outcome],
-        embedder: Embedder,
-    ) -> None:
-        """Embed each document alone, so that the one which fails does not take the others with it."""
-        for outcome in outcomes:
-            missing = list(dict.fromkeys(t for t in texts[outcome.doc_id] if keys[t] not in vectors))
-            try:
-                if missing:
-                    vectors.update(zip((keys[t] for t in missing), embedder.embed_passages(missing), strict=True))
-            except FatalError:
-                raise
-            except Exception as error:
-                outcome.error = error
+            # Each document alone, so that the one which is refused does not take the others with it.
+            for doc_id, own in texts.items():
+                try:
+                    _embed(embedder, [text for text in dict.fromkeys(own) if keys[text] not in vectors], keys, vectors)
+                except FatalError:
+                    raise
+                except Exception as error:
+                    refused[doc_id] = error
+        if target.is_build:
+            _count_vectors(outcomes, texts, fresh, embedder)
+        return vectors, refused
 
     def _stored_vectors(self, wanted_hash: str, keys: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         found: dict[str, NDArray[np.float32]] = {}
@@ -199,6 +187,9 @@ class SearchTables:
                     found.update(zip(reply["embed_key"].to_pylist(), matrix, strict=True))
         return found
 
+    def _warn(self, problem: str) -> None:
+        self.warnings.add(f"edits reach readers only after the switch to {self.build}: {problem}")
+
     def _wanted(self) -> str:
         """The newest table not older than the live one that was built with the settings' hashes, or a new name."""
         for name in reversed(self._existing):
@@ -207,6 +198,33 @@ class SearchTables:
             if matches and (not self.live or _number(name) >= _number(self.live)):
                 return name
         return f"search_{self._last + 1}"
+
+
+def _embed(
+    embedder: Embedder, texts: Sequence[str], keys: Mapping[str, str], vectors: dict[str, NDArray[np.float32]]
+) -> None:
+    if not texts:
+        return
+    try:
+        vectors.update(zip((keys[text] for text in texts), embedder.embed_passages(texts), strict=True))
+    except TransientError as error:
+        # It was tried again already, and the next documents would wait for the same.
+        raise FatalError(
+            f"embedding failed ({error}); what is finished stays, a later refresh does the rest"
+        ) from error
+
+
+def _count_vectors(
+    outcomes: Sequence[Outcome], texts: Mapping[str, Sequence[str]], fresh: Sequence[str], embedder: Embedder
+) -> None:
+    """Tell the outcomes which of their texts were embedded, used again and truncated; a text counts as new once."""
+    new = dict(zip(fresh, embedder.count_tokens(fresh), strict=True))
+    for outcome in outcomes:
+        for text in texts[outcome.doc_id]:
+            tokens = new.pop(text, None)
+            outcome.embedded += tokens is not None
+            outcome.reused += tokens is None
+            outcome.truncated += tokens is not None and tokens > embedder.window_tokens
 
 
 def embedder_of(spec: SearchTableSpec, settings: EmbeddingSettings) -> Embedder:
