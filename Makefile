@@ -13,6 +13,7 @@ export DOCS QUERY
 define SCOPE
 set -e; \
 if [ -n "$$DOCS" ]; then \
+	[ -d "$$DOCS" ] || { echo "DOCS: no such folder: $$DOCS" >&2; exit 2; }; \
 	root=$$(cd -- "$$DOCS" && pwd); \
 	own="$(HERE)/.ctx/$$(basename -- "$$root")-$$(printf '%s' "$$root" | cksum | cut -d' ' -f1)"; \
 	export CTX_STORAGE__URI="$$own/index" DAGSTER_HOME="$$own/dagster_home"; \
@@ -26,7 +27,8 @@ endef
 
 refresh: $(STAMP)
 	@$(SCOPE); $(BIN)/ctx-pipeline refresh; \
-	printf '\n$$ ctx-pipeline search "%s" -k 1\n' "$$QUERY"; \
+	if [ -n "$$DOCS" ]; then printf '\n$$ make search DOCS="%s" QUERY="%s"\n' "$$DOCS" "$$QUERY"; \
+	else printf '\n$$ $(BIN)/ctx-pipeline search "%s" -k 1\n' "$$QUERY"; fi; \
 	$(BIN)/ctx-pipeline search -k 1 -- "$$QUERY"
 
 search: $(STAMP)
@@ -53,6 +55,7 @@ clean:
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo 'Python 3.11 or newer is needed: set PYTHON=/path/to/python3'; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed: set PYTHON=/path/to/python3.11'; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo 'setting up $(VENV): about 1 GB, a minute or two'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)

@@ -15,7 +15,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import lancedb  # noqa: F401 - start-up
@@ -33,43 +35,56 @@ from ctx_pipeline.settings import Settings, load_settings
 from ctx_pipeline.summary import Summary
 
 
-class TimedEmbedder(E5Embedder):
-    """e5 that adds up the time spent in it."""
+@dataclass
+class Spent:
+    """Elapsed and processor seconds of this process, all threads together."""
 
-    embedding_s = 0.0
-    counting_s = 0.0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[None]:
+        """Add what passes meanwhile."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.wall_s += time.perf_counter() - wall
+        self.cpu_s += time.process_time() - cpu
+
+
+class TimedEmbedder(E5Embedder):
+    """e5 that adds up what is spent in it."""
+
+    def __init__(self, cache_folder: Path | None) -> None:
+        super().__init__(cache_folder)
+        self.embedding, self.counting = Spent(), Spent()
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        started = time.perf_counter()
-        vectors = super().embed_passages(texts)
-        self.embedding_s += time.perf_counter() - started
-        return vectors
+        with self.embedding.adding():
+            return super().embed_passages(texts)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        started = time.perf_counter()
-        counts = super().count_tokens(texts)
-        self.counting_s += time.perf_counter() - started
-        return counts
+        with self.counting.adding():
+            return super().count_tokens(texts)
 
 
 def first_refresh() -> dict[str, Any]:
-    """Seconds of the run, of e5 inside it, and of embedding the same texts again with nothing around."""
+    """What is spent in the run, in e5 inside it, and in embedding the same texts again with nothing around."""
     settings = load_settings()
     embedder = TimedEmbedder(settings.embedding.path)
     embedder.embed_passages(["warm-up"])
     warm_up()
     ctx_pipeline.refresh.open_embedder = lambda settings: embedder  # type: ignore[attr-defined]
-    embedder.embedding_s = embedder.counting_s = 0.0
-    refresh_s, summary = _dagster_refresh()
-    inside = {"embedding_s": embedder.embedding_s, "counting_s": embedder.counting_s}
+    embedder.embedding, embedder.counting = Spent(), Spent()
+    run, summary = _dagster_refresh()
+    inside = {"embedding": asdict(embedder.embedding), "counting": asdict(embedder.counting)}
     store = Store(settings.storage.uri)
     rows = store.all_rows(store.state()["active"], ["text", "context"]).to_pylist()
     texts = list(dict.fromkeys(f"{row['context']}\n\n{row['text']}" if row["context"] else row["text"] for row in rows))
     assert len(texts) == summary.embedded, "the texts of the table are not those that were embedded"
-    started = time.perf_counter()
-    embedder.embed_passages(texts)
-    bare_s = time.perf_counter() - started
-    return {"refresh_s": refresh_s, "bare_s": bare_s, "texts": len(texts), **inside}
+    bare = Spent()
+    with bare.adding():
+        embedder.embed_passages(texts)
+    return {"run": asdict(run), "bare": asdict(bare), "texts": len(texts), **inside}
 
 
 def refresh(how: str) -> dict[str, Any]:
@@ -77,10 +92,10 @@ def refresh(how: str) -> dict[str, Any]:
     settings = load_settings()
     store = Store(settings.storage.uri)
     before = _versions(store)
-    seconds, summary = _dagster_refresh() if how == "dagster" else _core_refresh(settings)
+    spent, summary = _dagster_refresh() if how == "dagster" else _core_refresh(settings)
     after = _versions(store)
     return {
-        "seconds": seconds,
+        **asdict(spent),
         "documents": summary.added + summary.changed,
         "chunks": summary.chunks_indexed,
         "commits": {name: version - before.get(name, 0) for name, version in after.items()},
@@ -110,15 +125,16 @@ def unchanged(count: int) -> dict[str, Any]:
     return {"command_s": command_s, "walk_s": walk_s, "plan_s": plan_s}
 
 
-def _core_refresh(settings: Settings) -> tuple[float, Summary]:
-    started = time.perf_counter()
-    pipeline = Pipeline(settings)
-    with storage_lock(settings.storage.uri, "a benchmark"):
-        summary = pipeline.refresh("benchmark")
-    return time.perf_counter() - started, summary
+def _core_refresh(settings: Settings) -> tuple[Spent, Summary]:
+    spent = Spent()
+    with spent.adding():
+        pipeline = Pipeline(settings)
+        with storage_lock(settings.storage.uri, "a benchmark"):
+            summary = pipeline.refresh("benchmark")
+    return spent, summary
 
 
-def _dagster_refresh() -> tuple[float, Summary]:
+def _dagster_refresh() -> tuple[Spent, Summary]:
     """The run as the command line starts it, in an instance that is open already."""
     import logging
 
@@ -128,18 +144,17 @@ def _dagster_refresh() -> tuple[float, Summary]:
     from ctx_pipeline.defs.refresh import JOB, Report
 
     logging.disable(logging.CRITICAL)
-    report = Report()
+    report, spent = Report(), Spent()
     job = build_definitions(report=report).resolve_job_def(JOB)
     with dg.DagsterInstance.get() as instance:
         instance.get_runs(limit=1)
         instance.get_dynamic_partitions("documents")
-        started = time.perf_counter()
-        job.execute_in_process(
-            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        )
-        seconds = time.perf_counter() - started
+        with spent.adding():
+            job.execute_in_process(
+                instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+            )
     assert report.summary is not None
-    return seconds, report.summary
+    return spent, report.summary
 
 
 def warm_up() -> None:

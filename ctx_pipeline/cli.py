@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ctx_pipeline.errors import CtxError, SettingsError, counted
+from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
 
 if TYPE_CHECKING:
     from ctx_pipeline.index.plan import Plan
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ctx_pipeline.summary import Summary
 
 DONE, FOUND, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-LISTED = 10
+LISTED, PLANNED = 10, 50
 """Documents named one by one; the rest are counted."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
@@ -59,7 +59,7 @@ def main() -> None:
         if debug:
             raise
         click.echo(f"error: {error}", err=True)
-        code = WRONG_USE if isinstance(error, SettingsError) else FOUND
+        code = WRONG_USE if isinstance(error, SettingsError | QueryError) else FOUND
     except Exception as error:
         if debug:
             raise
@@ -170,11 +170,11 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
     if summary.truncated:
         click.echo(f"truncated  {summary.truncated} texts were longer than the embedder's window")
     for upkeep in summary.upkeep:
-        click.echo(
-            f"optimized  {upkeep.table}: {upkeep.reason}, {upkeep.bytes_before:,} -> {upkeep.bytes_after:,} bytes"
-        )
+        freed = upkeep.bytes_before - upkeep.bytes_after
+        click.echo(f"optimized  {upkeep.table}: {upkeep.reason}" + (f", {freed:,} bytes freed" if freed > 0 else ""))
     if summary.switched_to:
         click.echo(f"switched   search now uses {summary.switched_to}")
+    click.echo(f"storage    {pipeline.store.uri}")
     click.echo(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
 
 
@@ -208,10 +208,12 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
         click.echo(json.dumps({"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}))
         return
     click.echo("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
-    for work in plan.work:
-        click.echo(f"{work.stage.name.lower():10} {work.doc_id}  ({work.reason})")
-    for doc_id in plan.removed:
-        click.echo(f"{'remove':10} {doc_id}")
+    lines = [f"{work.stage.name.lower():10} {work.doc_id}  ({work.reason})" for work in plan.work]
+    lines += [f"{'remove':10} {doc_id}" for doc_id in plan.removed]
+    for line in lines[:PLANNED]:
+        click.echo(line)
+    if len(lines) > PLANNED:
+        click.echo(f"… and {len(lines) - PLANNED} more (--json lists all)")
     for warning in plan.warnings:
         click.echo(warning, err=True)
 

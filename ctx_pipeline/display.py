@@ -96,7 +96,9 @@ def status_lines(found: Mapping[str, Any]) -> str:
         f"indexed    {found['last_indexed'] or 'never'}",
     ]
     if found["owed"]:
-        lines.append("owed       " + ", ".join(f"{n} {name}" for name, n in found["owed"].items() if n))
+        lines.append(
+            "owed       " + ", ".join(f"{found['owed'][name]} {name}" for name in ("added", "changed", "removed"))
+        )
     else:
         lines.append("owed       nothing")
     for title in ("failed", "skipped"):

@@ -76,8 +76,8 @@ def fix(pipeline: Pipeline) -> list[str]:
         if table.count_rows():
             ensure_text_indexes(table, spec.languages)
     done += [
-        f"table {upkeep.table} optimized: {upkeep.bytes_before:,} -> {upkeep.bytes_after:,} bytes"
-        for upkeep in maintain(pipeline.store, tables.names, pipeline.settings.storage.retention, force=True)
+        f"table {upkeep.table} optimized: {upkeep.reason}"
+        for upkeep in maintain(pipeline.store, tables.names, pipeline.settings.storage.retention)
     ]
     return done
 
@@ -85,7 +85,7 @@ def fix(pipeline: Pipeline) -> list[str]:
 def _sources(pipeline: Pipeline, verify: bool) -> Iterator[Finding]:
     plan = pipeline.plan(RefreshOptions(verify=verify))
     for warning in plan.warnings:
-        yield Finding("sources", "warning", warning, "see the message")
+        yield Finding("sources", "warning", warning, "make the source readable, or correct it in the settings")
     if plan.work or plan.removed:
         names = [*(work.doc_id for work in plan.work), *plan.removed]
         yield Finding("sources", "warning", f"{counted(len(names), 'document')} owed work, such as {names[0]}", REFRESH)

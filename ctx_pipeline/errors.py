@@ -16,6 +16,10 @@ class SettingsError(CtxError):
     """The settings file, an environment variable or a command line argument is wrong."""
 
 
+class QueryError(CtxError):
+    """A query or filter cannot be read."""
+
+
 class LockHeldError(CtxError):
     """Another process writes to the same storage."""
 

@@ -77,7 +77,9 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
         "rows_searchable": pipeline.store.count(tables.live) if tables.live else 0,
         "embedding_model": pipeline.embedder.name,
         "context_method": pipeline.contextualizer.method,
-        "last_indexed": max((row.indexed_at.isoformat() for row in rows if row.indexed_at), default=None),
+        "last_indexed": max(
+            (row.indexed_at.isoformat(timespec="seconds") for row in rows if row.indexed_at), default=None
+        ),
         "bytes": sum(table_bytes(pipeline.store, name) for name in names),
         "owed": plan_counts(plan, ledger.indexed()) if plan.owed else {},
         "failed": plan.failed,

@@ -21,7 +21,7 @@ from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
 from ctx_pipeline.index.versions import Stage, StageHashes, stage_hashes
-from ctx_pipeline.settings import Settings
+from ctx_pipeline.settings import Settings, settings_file
 from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
 
 BATCH_DOCUMENTS = 256
@@ -66,7 +66,11 @@ class Pipeline:
     def scan_sources(self, ledger: Ledger, *, verify: bool = False) -> list[SourceScan]:
         """Walk every source. Raises SettingsError when nothing can be read and nothing is indexed either."""
         if not self.settings.source and not ledger.rows:
-            raise SettingsError("no [[source]] in the settings; add one to ctx.toml, or name a folder by --source PATH")
+            file = settings_file()
+            where = f"{file} names no [[source]]" if file.exists() else f"there is no settings file {file}"
+            raise SettingsError(
+                f"{where}; go to the folder of ctx.toml, set CTX_CONFIG, or name a folder of documents by --source PATH"
+            )
         scans = [scan(source, ledger.rows, verify=verify) for source in self.settings.source]
         if not ledger.rows and all(found.unreachable for found in scans):
             raise SettingsError(f"source {scans[0].name!r} cannot be read ({scans[0].unreachable}); correct its path")

@@ -83,7 +83,6 @@ class EmbeddingSettings(Section):
     """The embedder. `base_url` selects an OpenAI-compatible endpoint; `path` is the cache folder of built models."""
 
     base_url: Address | None = None
-    """Not in the repr: an address may hold a password."""
     model: str = "multilingual-e5-small"
     path: Folder | None = None
     api_key: SecretStr | None = None

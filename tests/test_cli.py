@@ -127,7 +127,7 @@ def test_no_source_is_wrong_use(project: Project) -> None:
     project.write_settings()
     done = run(project, "refresh")
     assert done.returncode == 2
-    assert "no [[source]]" in done.stderr
+    assert "names no [[source]]" in done.stderr
 
 
 def test_a_source_that_cannot_be_read_is_wrong_use_while_nothing_is_indexed(project: Project) -> None:

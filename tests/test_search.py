@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ctx_pipeline.errors import StorageError
+from ctx_pipeline.errors import QueryError, StorageError
 from ctx_pipeline.index.maintenance import ensure_vector_index, maintain
 from ctx_pipeline.index.search import SearchIndex, reciprocal_rank_fusion
 from tests.project import Project
@@ -88,7 +88,7 @@ def test_a_filter_applies_before_the_legs(index: SearchIndex) -> None:
 
 
 def test_a_wrong_filter_is_named(index: SearchIndex) -> None:
-    with pytest.raises(StorageError, match="check the filter 'nonsense ='"):
+    with pytest.raises(QueryError, match="check the filter 'nonsense ='"):
         index.search("report", where="nonsense =")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import CtxError, StorageError
+from ctx_pipeline.errors import CtxError, QueryError, StorageError
 from ctx_pipeline.index.schemas import SearchTableSpec, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store, id_filter
@@ -79,7 +79,7 @@ class SearchIndex:
         """The `k` best chunks for a query, which is always taken literally.
 
         `where` is a SQL filter over the columns of the search table, applied before the legs.
-        Raises StorageError for a filter that cannot be read, FatalError when the live table's embedder is gone.
+        Raises QueryError for a filter that cannot be read, FatalError when the live table's embedder is gone.
         """
         return self.search_with_warnings(query, k, mode, where).hits
 
@@ -88,6 +88,8 @@ class SearchIndex:
     ) -> SearchResult:
         """`search`, and warnings such as a keyword leg that found nothing."""
         query = query.strip()
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
         if not query or k < 1:
             return SearchResult([], ["the query is empty"] if not query else [])
         try:
@@ -102,8 +104,9 @@ class SearchIndex:
                 raise
             except Exception:
                 message = " ".join(str(first).split())[:300]
-                hint = f"; check the filter {where!r}" if where else ""
-                raise StorageError(f"the search failed: {message}{hint}") from first
+                if where:
+                    raise QueryError(f"the search failed, check the filter {where!r}: {message}") from first
+                raise StorageError(f"the search failed: {message}") from first
 
     def _search(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
         active = self._store.state().get(ACTIVE)

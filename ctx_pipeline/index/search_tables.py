@@ -36,7 +36,7 @@ class Target:
 class SearchTables:
     """Which search tables exist, which one readers use and which one the settings ask for.
 
-    Deciding reads the storage only; `prepare` creates the wanted table and drops half-built ones nobody wants.
+    Deciding reads the storage only; `prepare` creates the wanted table and drops what nobody wants.
     """
 
     def __init__(self, store: Store, settings: Settings, embedder: Embedder, hashes: StageHashes) -> None:
@@ -65,9 +65,14 @@ class SearchTables:
         return [Target(name, self._existing[name], name == self.build) for name in names]
 
     def prepare(self) -> None:
-        """Create the wanted table; drop half-built ones that no setting asks for any more."""
+        """Create the wanted table; drop half-built ones that no setting asks for any more, and old ones.
+
+        The last superseded table stays: for a way back, and for its vectors.
+        """
+        superseded = [name for name in self.names if self.live and _number(name) < _number(self.live)]
+        kept = {self.live, self.build, *superseded[-1:]}
         for name in self.names:
-            if name != self.build and _number(name) > _number(self.live):
+            if name not in kept:
                 self._store.drop(name)
                 del self._existing[name]
         if self.build not in self._existing:
