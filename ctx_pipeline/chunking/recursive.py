@@ -49,7 +49,7 @@ class SizeLimit:
         if self.max_tokens < 1 or self.embedder_tokens < 1:
             raise ValueError(
                 f"a chunk needs room for at least 1 token, got max_tokens={self.max_tokens} and "
-                f"embedder_tokens={self.embedder_tokens}: raise chunking.max_tokens, or choose an embedder with a larger window"
+                f"embedder_tokens={self.embedder_tokens}: raise chunking.max_tokens, or choose another embedder"
             )
 
     def allows(self, tokens: int, embedder_tokens: int) -> bool:
