@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ctx_pipeline.errors import counted
-from ctx_pipeline.index.audit import audit, duplicate_ids
+from ctx_pipeline.index.audit import audit, duplicate_ids, unreadable_tables
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS, text_column
@@ -35,6 +35,11 @@ def diagnose(
     """All findings, in the order of the flow. `partition_doc_ids` asks Dagster for its keys; None leaves them out."""
     if not pipeline.store.exists():
         return [Finding("storage", "error", f"there is no index at {pipeline.store.uri}", REFRESH)]
+    unreadable = unreadable_tables(pipeline.store)
+    if unreadable:
+        return [
+            Finding("storage", "error", f"table {name} cannot be read: {why}", FIX) for name, why in unreadable.items()
+        ]
     missing = [name for name in SCHEMAS if name not in pipeline.store.names()]
     if LEDGER in missing:
         return [Finding("storage", "error", "the ledger is missing; every document will be indexed again", REFRESH)]
@@ -55,6 +60,9 @@ def fix(pipeline: Pipeline) -> list[str]:
     Damaged documents are marked, so that the next refresh, which is still to be run, does them again.
     """
     done = []
+    for name in unreadable_tables(pipeline.store):
+        pipeline.store.drop(name)
+        done.append(f"table {name} dropped, since it cannot be read: the next refresh builds it again")
     pipeline.store.create()
     ledger, tables = Ledger.read(pipeline.store), pipeline.search_tables()
     damage = audit(pipeline.store, ledger, tables.audited)

@@ -10,7 +10,7 @@ from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.documents.source import SourceScan, scan
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import LockHeldError, SettingsError, counted
+from ctx_pipeline.errors import LockHeldError, SettingsError, StorageError, counted
 from ctx_pipeline.index.audit import quick_damage
 from ctx_pipeline.index.ledger import Ledger, LedgerRow
 from ctx_pipeline.index.lock import storage_lock
@@ -60,7 +60,7 @@ class Pipeline:
                 ledger = Ledger.read(self.store)
                 same = [row for row in plan.notes if _is_current(ledger.rows.get(row.doc_id), row)]
                 ledger.put(same)
-        except LockHeldError:
+        except (LockHeldError, StorageError):
             return
 
     def scan_sources(self, ledger: Ledger, *, verify: bool = False) -> list[SourceScan]:
@@ -71,7 +71,8 @@ class Pipeline:
             raise SettingsError(
                 f"{where}; go to the folder of ctx.toml, set CTX_CONFIG, or name a folder of documents by --source PATH"
             )
-        scans = [scan(source, ledger.rows, verify=verify) for source in self.settings.source]
+        known = {doc_id: row.failure or row for doc_id, row in ledger.rows.items()}
+        scans = [scan(source, known, verify=verify) for source in self.settings.source]
         if not ledger.rows and all(found.unreachable for found in scans):
             raise SettingsError(f"source {scans[0].name!r} cannot be read ({scans[0].unreachable}); correct its path")
         return scans

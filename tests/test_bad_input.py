@@ -254,3 +254,29 @@ def test_a_removed_source_and_a_narrowed_include_are_deletions(project: Project)
     project.write_settings()
     summary = project.refresh()
     assert (summary.removed, summary.added, summary.embedded) == (3, 6, 3)
+
+
+def test_an_edit_of_a_failed_document_is_seen_whatever_its_mtime(project: Project) -> None:
+    path = project.write("x.md", b"hola \xff\xff mundo\n")
+    age(project.docs, 3600)
+    status = path.stat()
+    assert list(project.refresh().failures) == ["docs/x.md"]
+    path.write_bytes(b"hola aa  mundo\n"[: status.st_size].ljust(status.st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert project.refresh().added == 0, "same size and mtime: only --verify looks"
+    assert project.refresh(verify=True).added == 1
+
+
+def test_touching_a_failed_document_is_no_reason_to_try_it_again(project: Project) -> None:
+    project.write("x.md", b"\x80")
+    project.refresh()
+    age(project.docs, 3600)
+    summary = project.refresh()
+    assert (summary.failures, list(summary.standing)) == ({}, ["docs/x.md"])
+
+
+def test_front_matter_that_no_row_can_hold_fails_its_document_alone(project: Project) -> None:
+    project.write("big.md", "---\nn: 0x" + "f" * 6000 + "\n---\n\n# T\n\nx\n")
+    project.write("good.md", "# Good\n\nText.\n")
+    assert list(project.refresh().failures) == ["docs/big.md"]
+    assert project.documents() == {"docs/good.md"}

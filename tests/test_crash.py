@@ -230,3 +230,17 @@ def test_a_refresh_and_a_partitioned_run_at_once(
     _, errors = refresh.communicate()
     assert refresh.returncode == 0, errors
     assert_sound(project, Project(tmp_path / "fresh"), monkeypatch)
+
+
+def test_a_kill_while_tables_are_made_or_dropped_leaves_nothing_that_blocks(project: Project) -> None:
+    project.write("a.md", BEFORE)
+    for name in ("state", "contexts", "search_1"):
+        (project.root / "index" / f"{name}.lance" / "_transactions").mkdir(parents=True)
+    assert project.refresh().added == 1
+    rows = project.search_rows()
+    (project.root / "index" / "search_9.lance" / "_transactions").mkdir(parents=True)
+    shutil.rmtree(project.root / "index" / "documents.lance" / "_versions")
+    assert [work.doc_id for work in project.pipeline().plan().work] == ["docs/a.md"]
+    project.refresh()
+    assert project.search_rows() == rows
+    assert diagnose(project.pipeline(), project.keys_of_ledger) == []

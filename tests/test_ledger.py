@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_pipeline.errors import FatalError, PermanentError, StorageError, TransientError
-from ctx_pipeline.index.ledger import BACKOFF_FIRST_S, BACKOFF_MAX_S, Failure, Ledger, LedgerRow, failure_of
+from ctx_pipeline.index.ledger import BACKOFF_FIRST_S, BACKOFF_MAX_S, Failure, Ledger, LedgerRow, Met, failure_of
 from ctx_pipeline.index.schemas import LEDGER
 from ctx_pipeline.index.tables import Store
 
@@ -48,7 +48,7 @@ ROWS = st.builds(
     run_id=TEXT,
     indexed_at=st.none() | st.datetimes(datetime(1970, 1, 1), timezones=st.just(UTC)),
 )
-MET = {"size": 10, "mtime_ns": 1, "content_hash": "A", "settings": "S"}
+MET, SETTINGS = Met(size=10, mtime_ns=1, read_at_ns=2, content_hash="A"), "S"
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_rows_of_any_names_come_back_from_the_table(store: Store) -> None:
         f"docs/{name}": LedgerRow(
             f"docs/{name}", size=number, mtime_ns=1_795_992_223_908_308_283, content_hash="A",
             indexed={"search_1": "v"}, context_counts={"written": 3, "pending:no_key": 1},
-            failure=Failure("transient", "línea 1\n'línea' 2", 2, 1.8e9, 1, 2, "", "S"),
+            failure=Failure("transient", "línea 1\n'línea' 2", 2, 1.8e9, 1, 2, 3, "", "S"),
             indexed_at=datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
         )
         for number, name in enumerate(names)
@@ -153,7 +153,7 @@ def test_removed_documents_are_forgotten(store: Store) -> None:
     ],
 )
 def test_errors_are_permanent_or_transient_and_tell_their_reason(error: Exception, kind: str, reason: str) -> None:
-    met = failure_of(error, None, **MET)  # type: ignore[arg-type]
+    met = failure_of(error, None, MET, SETTINGS)
     assert (met.kind, met.reason, met.attempts) == (kind, reason, 1)
     assert (met.size, met.mtime_ns, met.content_hash, met.settings) == (10, 1, "A", "S")
 
@@ -163,13 +163,13 @@ def test_a_transient_failure_is_tried_later_and_later_up_to_a_limit() -> None:
     met: Failure | None = None
     for delay in (60, 120, 240, 480, 960, 1_920, 3_600, 3_600):
         before = datetime.now(UTC).timestamp()
-        met = failure_of(TransientError("busy"), met, **MET)  # type: ignore[arg-type]
+        met = failure_of(TransientError("busy"), met, MET, SETTINGS)
         assert before + delay <= met.next_try <= datetime.now(UTC).timestamp() + delay
 
 
 def test_attempts_count_transient_failures_in_a_row() -> None:
     def met(error: Exception, previous: Failure | None) -> Failure:
-        return failure_of(error, previous, **MET)  # type: ignore[arg-type]
+        return failure_of(error, previous, MET, SETTINGS)
 
     first = met(TransientError("busy"), None)
     second = met(TransientError("busy"), first)
@@ -180,9 +180,9 @@ def test_attempts_count_transient_failures_in_a_row() -> None:
 
 
 def test_a_reason_is_one_line() -> None:
-    met = failure_of(ValueError("first\nsecond\r\n\tthird"), None, **MET)  # type: ignore[arg-type]
+    met = failure_of(ValueError("first\nsecond\r\n\tthird"), None, MET, SETTINGS)
     assert met.reason == "ValueError: first second third"
 
 
 def test_a_very_long_reason_is_cut() -> None:
-    assert len(failure_of(PermanentError("x" * 100_000), None, **MET).reason) == 1_000  # type: ignore[arg-type]
+    assert len(failure_of(PermanentError("x" * 100_000), None, MET, SETTINGS).reason) == 1_000

@@ -100,6 +100,11 @@ def damage_lost_table(project: Project) -> None:
     project.pipeline().store.drop("contexts")
 
 
+def damage_data_files(project: Project) -> None:
+    for path in (project.root / "index" / "search_1.lance" / "data").iterdir():
+        path.unlink()
+
+
 def damage_mark(project: Project) -> None:
     ledger = Ledger.read(project.pipeline().store)
     ledger.put([replace(ledger.rows["docs/a.md"], writing="a killed run")])
@@ -109,7 +114,8 @@ def damage_mark(project: Project) -> None:
     ("damage", "check"),
     [
         (damage_orphan, "rows"), (damage_mixed, "rows"), (damage_missing_chunk, "rows"), (damage_duplicate, "ids"),
-        (damage_hash, "hashes"), (damage_index, "full text"), (damage_lost_table, "storage"), (damage_mark, "ledger"),
+        (damage_hash, "hashes"), (damage_index, "full text"), (damage_lost_table, "storage"),
+        (damage_data_files, "storage"), (damage_mark, "ledger"),
     ],
 )  # fmt: skip
 def test_damage_is_found_named_and_mended(damage, check: str, project: Project) -> None:

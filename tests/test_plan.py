@@ -43,7 +43,7 @@ def indexed(name: str = "a.md", *, content: str = "A", hashes: StageHashes = HAS
 
 def failure(kind: Any = "permanent", **changes: Any) -> Failure:
     """What the file of `found()` met with the settings of now."""
-    met = Failure(kind, "it is no text", 1, NOW + 60, 10, 1, "", digest(HASHES.all, MAX_BYTES))
+    met = Failure(kind, "it is no text", 1, NOW + 60, 10, 1, 0, "", digest(HASHES.all, MAX_BYTES))
     return replace(met, **changes)
 
 

@@ -79,3 +79,14 @@ def duplicate_ids(store: Store, name: str) -> list[str]:
     column: pa.ChunkedArray = store.all_rows(name, [key])[key]
     counted = pc.value_counts(column)
     return [entry["values"] for entry in counted.to_pylist() if entry["counts"] > 1]
+
+
+def unreadable_tables(store: Store) -> dict[str, str]:
+    """Tables that cannot be read from beginning to end, with the reason."""
+    problems = {}
+    for name in sorted(store.names()):
+        try:
+            store.table(name).to_arrow()
+        except Exception as error:  # LanceDB raises RuntimeError, ValueError and OSError for damaged files
+            problems[name] = " ".join(str(error).split())[:200]
+    return problems

@@ -17,6 +17,16 @@ BACKOFF_MAX_S = 3_600
 
 
 @dataclass(frozen=True, slots=True)
+class Met:
+    """The bytes that a document was met with; the hash is empty when they could not be read."""
+
+    size: int
+    mtime_ns: int
+    read_at_ns: int
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a document is not indexed as it is now, and what it was met with."""
 
@@ -27,6 +37,7 @@ class Failure:
     """Unix time (s) of the next attempt of a transient failure."""
     size: int
     mtime_ns: int
+    read_at_ns: int
     content_hash: str
     """Empty when the bytes were never read."""
     settings: str
@@ -119,9 +130,7 @@ class Ledger:
             self.rows.pop(doc_id, None)
 
 
-def failure_of(
-    error: Exception, previous: Failure | None, *, size: int, mtime_ns: int, content_hash: str, settings: str
-) -> Failure:
+def failure_of(error: Exception, previous: Failure | None, met: Met, settings: str) -> Failure:
     """Classify what a document met: permanent for its content and settings, or transient with a backoff.
 
     An error nobody foresaw is permanent for that content: trying it every minute would not help, and other content
@@ -136,8 +145,9 @@ def failure_of(
         reason=" ".join(reason.split())[:1000],
         attempts=attempts,
         next_try=datetime.now(UTC).timestamp() + delay if transient else 0.0,
-        size=size,
-        mtime_ns=mtime_ns,
-        content_hash=content_hash,
+        size=met.size,
+        mtime_ns=met.mtime_ns,
+        read_at_ns=met.read_at_ns,
+        content_hash=met.content_hash,
         settings=settings,
     )

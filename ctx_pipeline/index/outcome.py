@@ -10,7 +10,7 @@ from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.source import FoundFile
 from ctx_pipeline.errors import FatalError
-from ctx_pipeline.index.ledger import Failure
+from ctx_pipeline.index.ledger import Failure, Met
 from ctx_pipeline.index.versions import Stage
 
 
@@ -32,6 +32,8 @@ class Outcome:
     task: Task
     marked_before: str = ""
     """The mark of an earlier run that the document's ledger row carried."""
+    met: Met | None = None
+    """What was read of the file, also when it could not be parsed."""
     document: Document | None = None
     chunks: list[Chunk] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)

@@ -20,7 +20,7 @@ from ctx_pipeline.documents.source import content_hash, read_bytes
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
-from ctx_pipeline.index.ledger import Failure, Ledger, failure_of
+from ctx_pipeline.index.ledger import Failure, Ledger, Met, failure_of
 from ctx_pipeline.index.outcome import Outcome, Task, isolated
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search_tables import SearchTables
@@ -105,11 +105,8 @@ class StageRunner:
         fresh = [o for o in outcomes if Stage.DOCUMENTS in o.task.stages]
         for outcome in fresh:
             with isolated(outcome):
-                outcome.document = self._read(outcome.task)
-        written = [self._done(o, Stage.DOCUMENTS) for o in fresh if o.error is None]
-        self._store.upsert(DOCUMENTS, [rows.document_row(_document(o), o.versions[Stage.DOCUMENTS]) for o in written])
-        if written:
-            self._on_commit("documents")
+                outcome.document = self._read(outcome)
+        self._write(DOCUMENTS, Stage.DOCUMENTS, fresh, lambda o, version: [rows.document_row(_document(o), version)])
         stored = [o for o in outcomes if Stage.DOCUMENTS not in o.task.stages]
         found = _by_document(self._store, DOCUMENTS, stored)
         for outcome in stored:
@@ -120,20 +117,22 @@ class StageRunner:
                 self._require(kept[0]["version"] == expected, outcome, Stage.DOCUMENTS)
                 outcome.document = rows.document_from_row(kept[0])
 
-    def _read(self, task: Task) -> Document:
+    def _read(self, outcome: Outcome) -> Document:
+        task = outcome.task
         if task.file is None:
             raise PermanentError(
                 f"{task.doc_id} is in no source; `ctx-pipeline refresh` removes documents that are gone"
             )
         source, _, relative = task.doc_id.partition("/")
         data, status, read_at_ns = read_bytes(task.file, self._roots[source])
+        met = outcome.met = Met(status.st_size, status.st_mtime_ns, read_at_ns, content_hash(data))
         return Document(
             doc_id=task.doc_id,
             uri=Path(task.file.path).absolute().as_uri(),
-            size=status.st_size,
-            mtime_ns=status.st_mtime_ns,
-            read_at_ns=read_at_ns,
-            content_hash=content_hash(data),
+            size=met.size,
+            mtime_ns=met.mtime_ns,
+            read_at_ns=met.read_at_ns,
+            content_hash=met.content_hash,
             parsed=parse(data, relative),
         )
 
@@ -143,7 +142,7 @@ class StageRunner:
             with isolated(outcome):
                 parsed = _document(outcome).parsed
                 outcome.chunks = split(parsed.text, markdown=parsed.media_type == "text/markdown", limit=self._limit)
-        self._replace(CHUNKS, Stage.CHUNKS, fresh, lambda o, v: rows.chunk_rows(o.doc_id, o.chunks, v))
+        self._write(CHUNKS, Stage.CHUNKS, fresh, lambda o, v: rows.chunk_rows(o.doc_id, o.chunks, v))
         stored = [o for o in outcomes if Stage.CHUNKS not in o.task.stages]
         found = _by_document(self._store, CHUNKS, stored)
         for outcome in stored:
@@ -161,7 +160,7 @@ class StageRunner:
                     outcome.error = result
                 else:
                     outcome.contexts = result
-        self._replace(CONTEXTS, Stage.CONTEXTS, fresh, lambda o, v: rows.context_rows(o.doc_id, o.contexts, v))
+        self._write(CONTEXTS, Stage.CONTEXTS, fresh, lambda o, v: rows.context_rows(o.doc_id, o.contexts, v))
         stored = [o for o in outcomes if Stage.CONTEXTS not in o.task.stages]
         found = _by_document(self._store, CONTEXTS, stored)
         for outcome in stored:
@@ -180,23 +179,35 @@ class StageRunner:
             if outcome.error is None:
                 self._done(outcome, Stage.SEARCH)
 
-    def _replace(
+    def _write(
         self,
         table: str,
         stage: Stage,
         outcomes: Sequence[Outcome],
         make: Callable[[Outcome, str], list[dict[str, Any]]],
     ) -> None:
-        written = [self._done(o, stage) for o in outcomes if o.error is None]
-        if written:
-            new = [row for o in written for row in make(o, o.versions[stage])]
-            self._store.replace(table, [o.doc_id for o in written], new)
-            self._on_commit(table)
+        """Make the rows of a stage, each document's apart, and commit them together."""
+        made: dict[str, list[dict[str, Any]]] = {}
+        for outcome in outcomes:
+            if outcome.error is None:
+                with isolated(outcome):
+                    version = self._hashes.version(stage, _document(outcome).content_hash)
+                    made[outcome.doc_id] = make(outcome, version)
+        if not made:
+            return
+        new = [row for own in made.values() for row in own]
+        if table == DOCUMENTS:
+            self._store.upsert(table, new)
+        else:
+            self._store.replace(table, list(made), new)
+        for outcome in outcomes:
+            if outcome.doc_id in made:
+                self._done(outcome, stage)
+        self._on_commit(table)
 
-    def _done(self, outcome: Outcome, stage: Stage) -> Outcome:
+    def _done(self, outcome: Outcome, stage: Stage) -> None:
         outcome.done.append(stage)
         outcome.versions[stage] = self._hashes.version(stage, _document(outcome).content_hash)
-        return outcome
 
     def _current(self, found: list[dict[str, Any]], outcome: Outcome, stage: Stage) -> list[dict[str, Any]]:
         """The document's stored rows in order, provided that they are of the version the next stage expects."""
@@ -216,16 +227,16 @@ class StageRunner:
     def _classify(self, outcome: Outcome) -> Failure:
         assert outcome.error is not None
         row, file, document = self._ledger.rows[outcome.doc_id], outcome.task.file, outcome.document
-        met = document if document and Stage.DOCUMENTS in outcome.task.stages else file
-        return failure_of(
-            outcome.error,
-            row.failure,
-            size=met.size if met else row.size,
-            mtime_ns=met.mtime_ns if met else row.mtime_ns,
-            content_hash=document.content_hash if document else "",
-            # What was read is within max_bytes, which then is no reason to try again.
-            settings=self._hashes.all if document or not file else digest(self._hashes.all, file.max_bytes),
-        )
+        if outcome.met is not None:
+            met = outcome.met
+        elif document is not None:
+            met = Met(document.size, document.mtime_ns, document.read_at_ns, document.content_hash)
+        else:
+            place = file or row
+            met = Met(place.size, place.mtime_ns, file.scanned_at_ns if file else row.read_at_ns, "")
+        # What was read is within max_bytes, which then is no reason to try again.
+        settings = self._hashes.all if met.content_hash or not file else digest(self._hashes.all, file.max_bytes)
+        return failure_of(outcome.error, row.failure, met, settings)
 
     def _final_row(self, outcome: Outcome) -> Any:
         row, hashes, document = self._ledger.rows[outcome.doc_id], self._hashes, outcome.document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -51,27 +52,28 @@ class Store:
 
     def exists(self) -> bool:
         """Whether an index was ever begun here (no connection is made)."""
-        return (self.uri / f"{STATE}.lance").is_dir()
+        return STATE in self.names()
 
     def names(self) -> set[str]:
-        """Names of all tables."""
-        names: set[str] = set()
-        page: str | None = None
-        while True:
-            reply = self.connect().list_tables(page_token=page)
-            names.update(reply.tables)
-            page = reply.page_token
-            if not page:
-                return names
+        """Names of all tables. A folder without a manifest is none: a kill while it was made or dropped left it."""
+        return {folder.stem for folder in self.uri.glob("*.lance") if any((folder / "_versions").glob("*.manifest"))}
 
     def create(self) -> None:
-        """Create what is missing of the fixed tables; the state table last, so that it vouches for the others."""
+        """Create what is missing of the fixed tables; the caller holds the lock.
+
+        The state table comes last and in one commit with its row, so that it vouches for the others.
+        """
         connection = self.connect(create=True)
-        missing = [name for name in SCHEMAS if name not in self.names()]
-        for name in missing:
-            connection.create_table(name, schema=SCHEMAS[name], exist_ok=True)
-        if STATE in missing:
-            self.set_state(schema_version=SCHEMA_VERSION)
+        names = self.names()
+        for folder in self.uri.glob("*.lance"):
+            if folder.stem not in names:
+                shutil.rmtree(folder)
+        for name in SCHEMAS:
+            if name not in names and name != STATE:
+                connection.create_table(name, schema=SCHEMAS[name])
+        if STATE not in names:
+            first = pa.Table.from_pylist([{"name": "schema_version", "value": SCHEMA_VERSION}], schema=SCHEMAS[STATE])
+            connection.create_table(STATE, data=first, schema=SCHEMAS[STATE])
 
     def table(self, name: str) -> Any:
         """A handle pinned to the latest version of a table. Raises StorageError when it does not exist."""
