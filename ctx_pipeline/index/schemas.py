@@ -120,8 +120,8 @@ class SearchTableSpec:
 
 
 SEARCH_COLUMNS = {
-    "chunk_id": "Identity of the row: <doc_id>#<ordinal>.",
-    "doc_id": "The document: <source>/<path below it>.",
+    "chunk_id": "Identity of the row: doc_id#ordinal.",
+    "doc_id": "The document: name of its source, slash, path below it.",
     "ordinal": "Position of the chunk in its document, from 0.",
     "start": "First character of the chunk in the document's text.",
     "end": "Character after the last one.",
