@@ -16,7 +16,7 @@ def build_definitions(*, source: str = "", report: Report | None = None) -> dg.D
 
     With a bad settings file they load by the defaults: each run, and each tick of the sensor, then says what is wrong.
     """
-    settings, _ = settings_or_defaults()
+    settings = settings_or_defaults()
     return dg.Definitions(
         assets=[document_assets(settings), refresh_asset(report)],
         asset_checks=check_definitions(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,16 @@ class Project:
         pipeline = self.pipeline()
         with storage_lock(pipeline.store.uri, "a test"):
             return pipeline.refresh("run-of-a-test", options=RefreshOptions(**options), on_commit=on_commit)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command line in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "ctx_pipeline.cli", *arguments],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def instance(self) -> dg.DagsterInstance:
         """The project's Dagster instance."""

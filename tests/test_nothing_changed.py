@@ -16,23 +16,12 @@ from tests.project import Project, age
 TEXT = "# Límites\n\nIntro.\n\n## Plan Pro\n\nEl límite sube a 1.000 peticiones.\n"
 
 
-def command(project: Project, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "ctx_pipeline.cli", *arguments],
-        env={**os.environ, **project.environment, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_a_second_refresh_writes_no_table_and_logs_no_event(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(5):
         project.write(f"d{n}.md", TEXT + str(n))
     project.dagster_refresh(monkeypatch)
     versions, events = project.versions(), project.events()
-    reply = json.loads(command(project, "refresh", "--json").stdout)
+    reply = json.loads(project.command("refresh", "--json").stdout)
     assert reply["run_id"] is None
     assert reply["documents"] == {"added": 0, "changed": 0, "removed": 0, "unchanged": 5, "failed": 0, "skipped": 0}
     assert reply["vectors"] == {"embedded": 0, "reused": 0}
@@ -70,10 +59,10 @@ def test_touching_every_file_is_noted_once_and_not_worked_on(project: Project) -
     project.refresh()
     before = project.versions()
     age(project.docs, 1800)
-    assert command(project, "refresh").stdout.count("nothing to do") == 1
+    assert project.command("refresh").stdout.count("nothing to do") == 1
     after = project.versions()
     assert {name for name in after if after[name] != before[name]} == {"ledger"}
-    assert command(project, "refresh").returncode == 0
+    assert project.command("refresh").returncode == 0
     assert project.versions() == after
 
 

@@ -37,12 +37,12 @@ class PipelineResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Pipeline(self.settings())
 
 
-def settings_or_defaults() -> tuple[Settings, str]:
-    """The settings, or the defaults and what is wrong: definitions load even when the settings file is bad."""
+def settings_or_defaults() -> Settings:
+    """The settings, or the defaults: definitions load even when the settings file is bad."""
     try:
-        return load_settings(), ""
-    except SettingsError as error:
-        return Settings(), str(error)
+        return load_settings()
+    except SettingsError:
+        return Settings()
 
 
 def process_tags(run_id: str) -> dict[str, str]:

@@ -95,9 +95,7 @@ class SearchTables:
         """`indexed` without tables that are gone or no longer written to."""
         return {name: version for name, version in indexed.items() if name in {self.live, self.build}}
 
-    def embed_and_replace(
-        self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder, hashes: StageHashes
-    ) -> None:
+    def embed_and_replace(self, target: Target, outcomes: Sequence[Outcome]) -> None:
         """Embed what has no vector yet, and make the outcomes' rows all that `target` holds of their documents.
 
         What the embedder refuses of one document stays with it. Raises FatalError when it cannot be used at all, or
@@ -105,17 +103,15 @@ class SearchTables:
         a warning: the one being built must not wait for a model that is gone.
         """
         try:
-            if target.spec.embed_hash != hashes.embed:
-                embedder = embedder_of(target.spec, self._settings.embedding)
-            self._embed_and_replace(target, outcomes, embedder, hashes)
+            same = target.spec.embed_hash == self._hashes.embed
+            embedder = self._embedder if same else embedder_of(target.spec, self._settings.embedding)
+            self._embed_and_replace(target, outcomes, embedder)
         except FatalError as error:
             if target.is_build:
                 raise
             self._warn(str(error))
 
-    def _embed_and_replace(
-        self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder, hashes: StageHashes
-    ) -> None:
+    def _embed_and_replace(self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder) -> None:
         spec = target.spec
         vectors, refused = self._vectors(target, outcomes, embedder)
         ready = [o for o in outcomes if o.doc_id not in refused]
@@ -127,7 +123,7 @@ class SearchTables:
         table_rows = []
         for outcome in ready:
             assert outcome.document is not None
-            version = hashes.version(Stage.SEARCH, outcome.document.content_hash)
+            version = self._hashes.version(Stage.SEARCH, outcome.document.content_hash)
             outcome.indexed[target.name] = version
             table_rows += rows.search_rows(
                 outcome.document,

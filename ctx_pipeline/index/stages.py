@@ -20,7 +20,7 @@ from ctx_pipeline.documents.source import content_hash, read_bytes
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
-from ctx_pipeline.index.ledger import Failure, Ledger, Met, failure_of
+from ctx_pipeline.index.ledger import Failure, Ledger, LedgerRow, Met, failure_of
 from ctx_pipeline.index.outcome import Outcome, Task, isolated
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search_tables import SearchTables
@@ -55,7 +55,7 @@ class StageRunner:
     ) -> None:
         """`on_commit` is told of every durable step by its name."""
         self._store, self._ledger, self._hashes = store, ledger, hashes
-        self._embedder, self._contextualizer = embedder, contextualizer
+        self._contextualizer = contextualizer
         self._search_tables, self._run_id, self._on_commit = search_tables, run_id, on_commit
         self._roots = {source.name: source.path for source in settings.source}
         self._limit = SizeLimit(
@@ -172,7 +172,7 @@ class StageRunner:
     def _search(self, outcomes: Sequence[Outcome]) -> None:
         for target in self._search_tables.targets():
             wanted = [o for o in outcomes if o.error is None and (target.is_build or o.task.edited)]
-            self._search_tables.embed_and_replace(target, wanted, self._embedder, self._hashes)
+            self._search_tables.embed_and_replace(target, wanted)
             if wanted:
                 self._on_commit("search" if target.is_build else "search (live)")
         for outcome in outcomes:
@@ -238,7 +238,7 @@ class StageRunner:
         settings = self._hashes.all if met.content_hash or not file else digest(self._hashes.all, file.max_bytes)
         return failure_of(outcome.error, row.failure, met, settings)
 
-    def _final_row(self, outcome: Outcome) -> Any:
+    def _final_row(self, outcome: Outcome) -> LedgerRow:
         row, hashes, document = self._ledger.rows[outcome.doc_id], self._hashes, outcome.document
         before = outcome.marked_before
         if outcome.failure is not None:
