@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ctx_pipeline.cli_evaluation import evaluate
+from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
 from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
 
 if TYPE_CHECKING:
@@ -18,16 +20,8 @@ if TYPE_CHECKING:
     from ctx_pipeline.refresh import Pipeline
     from ctx_pipeline.summary import Summary
 
-DONE, FOUND, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 LISTED, PLANNED = 10, 50
 """Documents named one by one; the rest are counted."""
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
-source_option = click.option(
-    "--source",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="A folder of documents, in place of the configured sources.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,6 +34,9 @@ def cli(context: click.Context, debug: bool) -> None:
     Settings come from ctx.toml in the working directory (or CTX_CONFIG) and from CTX_SECTION__KEY variables.
     """
     context.obj = debug
+
+
+cli.add_command(evaluate)
 
 
 def main() -> None:
@@ -69,14 +66,6 @@ def main() -> None:
     sys.exit(code or DONE)
 
 
-def _pipeline(source: Path | None = None) -> Pipeline:
-    from ctx_pipeline.refresh import Pipeline
-    from ctx_pipeline.settings import load_settings
-
-    settings = load_settings()
-    return Pipeline(settings.with_single_source(source) if source else settings)
-
-
 @cli.command()
 @source_option
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
@@ -93,7 +82,7 @@ def refresh(
 
     started = time.monotonic()
     options = RefreshOptions(verify, retry, allow_mass_delete)
-    pipeline = _pipeline(source)
+    pipeline = open_pipeline(source)
     plan = pipeline.plan(options)
     if dry_run:
         _print_plan(plan, pipeline, as_json)
@@ -249,7 +238,7 @@ def show(doc: str, as_json: bool) -> int:
     """Show a document's chunks and contexts. DOC is `<source>/<path>`, or a path below a source."""
     from ctx_pipeline.inspection import document_rows
 
-    rows = document_rows(_pipeline(), doc)
+    rows = document_rows(open_pipeline(), doc)
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False))
         return DONE
@@ -266,7 +255,7 @@ def status(source: Path | None, as_json: bool) -> int:
     """Compare the sources with what is indexed. Exits with 1 when anything is owed, failed or warned of."""
     from ctx_pipeline.inspection import index_status
 
-    found = index_status(_pipeline(source))
+    found = index_status(open_pipeline(source))
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
     else:
@@ -288,7 +277,7 @@ def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
     from ctx_pipeline.doctor import diagnose, fix
     from ctx_pipeline.index.lock import storage_lock
 
-    pipeline = _pipeline()
+    pipeline = open_pipeline()
     name = pipeline.settings.dagster.partitions
     if fixing:
         with storage_lock(pipeline.store.uri, "doctor --fix"):

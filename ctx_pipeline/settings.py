@@ -122,6 +122,13 @@ class DagsterSettings(Section):
     max_documents_per_run: Count = 500
 
 
+class EvaluationSettings(Section):
+    """The query set of `retrieval_evaluation`, and the recall@20 below which its check fails."""
+
+    queries: Folder | None = None
+    min_recall: Share | None = None
+
+
 class SafetySettings(Section):
     """Deletions of one source are held back when they exceed the share of its documents AND the count."""
 
@@ -140,6 +147,7 @@ class Settings(Section):
     search: SearchSettings = SearchSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     dagster: DagsterSettings = DagsterSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     safety: SafetySettings = SafetySettings()
 
     @model_validator(mode="after")
@@ -290,6 +298,12 @@ def _absolute(settings: Settings, folder: Path, from_environment: Mapping[tuple[
         update={
             "source": tuple(s.model_copy(update={"path": resolve(s.path, "source")}) for s in settings.source),
             "storage": settings.storage.model_copy(update={"uri": resolve(settings.storage.uri, "storage", "uri")}),
+            "evaluation": settings.evaluation.model_copy(
+                update={
+                    "queries": settings.evaluation.queries
+                    and resolve(settings.evaluation.queries, "evaluation", "queries")
+                }
+            ),
             "embedding": settings.embedding.model_copy(
                 update={"path": settings.embedding.path and resolve(settings.embedding.path, "embedding", "path")}
             ),

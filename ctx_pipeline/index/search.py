@@ -61,9 +61,10 @@ class SearchResult:
 class SearchIndex:
     """The live search table, queried with the embedder it was built with."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, embedder: Embedder | None = None) -> None:
+        """`embedder` is one that is loaded already; it is used where it is the table's own."""
         self._store, self._settings = store, settings
-        self._embedder: tuple[str, Embedder] | None = None
+        self._embedder = (embed_hash(embedder), embedder) if embedder else None
 
     @classmethod
     def open(cls, uri: str | Path, settings: Settings | None = None) -> SearchIndex:

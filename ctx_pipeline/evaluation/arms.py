@@ -1,0 +1,117 @@
+"""The arms of an evaluation: the same chunks with different contexts, indexed and searched as the product does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.contexts.outline import SEPARATOR, outline_path
+from ctx_pipeline.documents.model import Document
+from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.errors import CtxError
+from ctx_pipeline.evaluation.corpus import Corpus
+from ctx_pipeline.index.outcome import Outcome, Task
+from ctx_pipeline.index.rows import embedded_text
+from ctx_pipeline.index.search import SearchIndex
+from ctx_pipeline.index.search_tables import SearchTables
+from ctx_pipeline.index.tables import Store
+from ctx_pipeline.index.versions import StageHashes, digest
+from ctx_pipeline.settings import Settings
+
+Contexts = Mapping[str, Sequence[Context]]
+"""Of each document, one for each of its chunks."""
+
+BATCH_CHUNKS = 2_000
+_STORED = "documents"
+
+
+def plain_contexts(corpus: Corpus) -> Contexts:
+    """No context: the chunks alone."""
+    return {doc_id: [Context("", "", "none") for _ in chunks] for doc_id, chunks in corpus.chunks.items()}
+
+
+def heading_prefixes(corpus: Corpus) -> Contexts:
+    """Title and headings before each chunk: what costs nothing, and what any context has to beat."""
+
+    def prefix(document: Document, chunk: Chunk) -> Context:
+        return Context(SEPARATOR.join(outline_path(document, chunk)), "", "headings")
+
+    return {
+        doc_id: [prefix(corpus.documents[doc_id], chunk) for chunk in chunks]
+        for doc_id, chunks in corpus.chunks.items()
+    }
+
+
+def truncated_texts(corpus: Corpus, contexts: Contexts, embedder: Embedder) -> int:
+    """Chunks that, with their context, are longer than the embedder's window."""
+    texts = [
+        embedded_text(context, chunk)
+        for doc_id, chunks in corpus.chunks.items()
+        for chunk, context in zip(chunks, contexts[doc_id], strict=True)
+    ]
+    return sum(tokens > embedder.window_tokens for tokens in embedder.count_tokens(texts))
+
+
+class ArmIndex:
+    """A search index of its own for one arm, kept in a folder.
+
+    Running the arm again embeds only texts that changed, and writes only documents that changed.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, embedder: Embedder, hashes: StageHashes) -> None:
+        self._store = Store(folder)
+        self._settings, self._embedder, self._hashes = settings, embedder, hashes
+
+    def update(self, corpus: Corpus, contexts: Contexts) -> SearchIndex:
+        """Make the index that of `corpus` with `contexts`. Raises CtxError when a document cannot be embedded."""
+        self._store.create()
+        tables = SearchTables(self._store, self._settings, self._embedder, self._hashes)
+        tables.prepare()
+        [target] = [target for target in tables.targets() if target.is_build]
+        before: dict[str, str] = json.loads(self._store.state().get(f"{_STORED}:{target.name}", "{}"))
+        wanted = {doc_id: self._identity(corpus, contexts, doc_id) for doc_id in corpus.documents}
+        self._store.delete(target.name, sorted(before.keys() - wanted.keys()))
+        changed = [doc_id for doc_id, identity in wanted.items() if before.get(doc_id) != identity]
+        for batch in _batches(changed, corpus.chunks):
+            outcomes = [
+                Outcome(
+                    Task(doc_id, frozenset()),
+                    document=corpus.documents[doc_id],
+                    chunks=list(corpus.chunks[doc_id]),
+                    contexts=list(contexts[doc_id]),
+                )
+                for doc_id in batch
+            ]
+            tables.embed_and_replace(target, outcomes)
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    raise CtxError(f"{outcome.doc_id} cannot be embedded ({outcome.error})") from outcome.error
+        if changed or before.keys() - wanted.keys():
+            # BM25's document frequencies are those of the last optimization.
+            self._store.table(target.name).optimize()
+            self._store.set_state(**{f"{_STORED}:{target.name}": json.dumps(wanted)})
+        tables.switch()
+        return SearchIndex(self._store, self._settings, embedder=self._embedder)
+
+    def _identity(self, corpus: Corpus, contexts: Contexts, doc_id: str) -> str:
+        return digest(
+            corpus.documents[doc_id].content_hash,
+            self._hashes.parse,
+            [(chunk.start, chunk.end) for chunk in corpus.chunks[doc_id]],
+            [(context.text, context.keywords) for context in contexts[doc_id]],
+        )
+
+
+def _batches(doc_ids: Sequence[str], chunks: Mapping[str, Sequence[Chunk]]) -> list[list[str]]:
+    batches: list[list[str]] = []
+    size = BATCH_CHUNKS
+    for doc_id in doc_ids:
+        if size >= BATCH_CHUNKS:
+            batches.append([])
+            size = 0
+        batches[-1].append(doc_id)
+        size += len(chunks[doc_id])
+    return batches

@@ -1,0 +1,192 @@
+"""The ladder: what each step of contextual retrieval is worth on a user's own queries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+
+from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.errors import counted
+from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, heading_prefixes, plain_contexts, truncated_texts
+from ctx_pipeline.evaluation.corpus import Corpus
+from ctx_pipeline.evaluation.metrics import DEPTH, Judged, Measures, SignTest, measure, sign_test
+from ctx_pipeline.evaluation.queries import Query
+from ctx_pipeline.index.search import Mode, SearchIndex
+from ctx_pipeline.refresh import Pipeline
+
+EMBEDDINGS = "embeddings"
+BM25 = "BM25"
+HYBRID = "embeddings + BM25"
+HEADINGS = "embeddings + BM25, heading prefix"
+CONTEXTUAL_EMBEDDINGS = "+ contextual embeddings"
+CONTEXTUAL_BM25 = "+ contextual BM25"
+RERANKING = "+ reranking"
+
+EMULATOR = "emulator"
+"""The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of the ladder to be run."""
+
+    name: str
+    table: str
+    """Whose contexts: `plain`, `headings` or `contextual`."""
+    mode: Mode
+    against: str | None
+    """The arm that differs in this step only."""
+    rerank: bool = False
+
+
+STEPS = (
+    Step(EMBEDDINGS, "plain", "vector", None),
+    Step(BM25, "plain", "keyword", EMBEDDINGS),
+    Step(HYBRID, "plain", "hybrid", EMBEDDINGS),
+    Step(HEADINGS, "headings", "hybrid", HYBRID),
+    Step(CONTEXTUAL_EMBEDDINGS, "contextual", "vector", EMBEDDINGS),
+    Step(CONTEXTUAL_BM25, "contextual", "hybrid", HYBRID),
+    Step(RERANKING, "contextual", "hybrid", CONTEXTUAL_BM25, rerank=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One arm as it was measured, or why it was not."""
+
+    name: str
+    not_measured: str = ""
+    measures: Measures | None = None
+    against: str | None = None
+    test: SignTest | None = None
+    """Recall@20 of the same queries, compared with `against`."""
+    truncated: int = 0
+    seconds_per_query: float = 0.0
+    usd_per_query: float | None = 0.0
+    """None when the price of a service is not known."""
+    judged: Sequence[Judged] = ()
+    found: Sequence[Sequence[str]] = ()
+    """Of each query, the chunk_ids that were retrieved, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The rows, and what they were measured on."""
+
+    rows: Sequence[Row]
+    documents: int
+    chunks: int
+    queries: int
+    context_method: str
+    embedding_model: str
+    rerank_model: str
+    warnings: list[str] = field(default_factory=list)
+
+    def row(self, name: str) -> Row | None:
+        """A measured row, None when it is not there or was not measured."""
+        return next((row for row in self.rows if row.name == name and row.measures), None)
+
+    @property
+    def served(self) -> Row | None:
+        """The last measured row: what searches get with these settings."""
+        return next((row for row in reversed(self.rows) if row.measures), None)
+
+
+def run_ladder(
+    pipeline: Pipeline,
+    corpus: Corpus,
+    queries: Sequence[Query],
+    folder: Path,
+    *,
+    rerank: str | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Ladder:
+    """Measure every arm that these settings allow. All arms search the same chunks through the product's own search.
+
+    `folder` keeps the arms' tables, so that another run embeds only what changed. `rerank` names the reranker of the
+    last row, in place of `search.rerank`. Raises QueryError when the queries are of
+    other documents, FatalError when the embedder cannot be used.
+    """
+    queries = corpus.resolve(queries)
+    tables = {"plain": plain_contexts(corpus), "headings": heading_prefixes(corpus)}
+    problem = ""
+    try:
+        tables["contextual"] = contexts_to_measure(pipeline, corpus)
+    except NotMeasuredError as reason:
+        problem = str(reason)
+    indexes: dict[str, SearchIndex] = {}
+    truncated: dict[str, int] = {}
+    for name, contexts in tables.items():
+        progress(f"indexing {counted(corpus.size, 'chunk')}: {name}")
+        arm = ArmIndex(folder / name, pipeline.settings, pipeline.embedder, pipeline.hashes)
+        indexes[name] = arm.update(corpus, contexts)
+        truncated[name] = truncated_texts(corpus, contexts, pipeline.embedder)
+    rows: list[Row] = []
+    for step in STEPS:
+        progress(f"{len(queries)} queries: {step.name}")
+        if step.table not in indexes:
+            rows.append(Row(step.name, not_measured=problem))
+            continue
+        row = _run(step, indexes[step.table], corpus, queries)
+        before = next((other for other in rows if other.name == step.against and other.measures), None)
+        rows.append(
+            replace(
+                row,
+                truncated=truncated[step.table],
+                against=before.name if before else None,
+                test=sign_test(before.judged, row.judged) if before else None,
+            )
+        )
+    return Ladder(
+        rows=rows,
+        documents=len(corpus.documents),
+        chunks=corpus.size,
+        queries=len(queries),
+        context_method=pipeline.contextualizer.method,
+        embedding_model=pipeline.embedder.name,
+        rerank_model="",
+        warnings=corpus.warnings,
+    )
+
+
+class NotMeasuredError(Exception):
+    """Why an arm has no figures."""
+
+
+def contexts_to_measure(pipeline: Pipeline, corpus: Corpus) -> Contexts:
+    """The stored contexts, or those that the contextualizer writes for the corpus.
+
+    Raises NotMeasuredError when there are none, or when an emulator wrote them.
+    """
+    if pipeline.contextualizer.method == "none":
+        raise NotMeasuredError("contexts.method is none")
+    contexts: Contexts = corpus.contexts or _written(pipeline, corpus)
+    if any(context.method == EMULATOR for own in contexts.values() for context in own):
+        raise NotMeasuredError("the contexts were written by an emulator")
+    return contexts
+
+
+def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
+    doc_ids = list(corpus.documents)
+    results = pipeline.contextualizer.write([(corpus.documents[doc_id], corpus.chunks[doc_id]) for doc_id in doc_ids])
+    written: dict[str, Sequence[Context]] = {}
+    for doc_id, result in zip(doc_ids, results, strict=True):
+        if isinstance(result, Exception):
+            raise NotMeasuredError(f"the contexts of {doc_id} could not be written ({result})")
+        written[doc_id] = result
+    return written
+
+
+def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query]) -> Row:
+    judged, found, seconds = [], [], []
+    index.search("warm-up", k=1, mode=step.mode)
+    for query in queries:
+        started = time.perf_counter()
+        hits = index.search(query.text, k=DEPTH, mode=step.mode)
+        seconds.append(time.perf_counter() - started)
+        judged.append(corpus.judge(query, hits))
+        found.append([hit.chunk_id for hit in hits])
+    return Row(step.name, measures=measure(judged), seconds_per_query=fmean(seconds), judged=judged, found=found)
