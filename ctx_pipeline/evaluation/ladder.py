@@ -121,8 +121,11 @@ def run_ladder(
     truncated: dict[str, int] = {}
     for name, contexts in tables.items():
         progress(f"indexing {counted(corpus.size, 'chunk')}: {name}")
-        arm = ArmIndex(folder / name, pipeline.settings, pipeline.embedder, pipeline.hashes)
-        indexes[name] = arm.update(corpus, contexts)
+        if name == "contextual" and contexts is corpus.contexts and pipeline.search_tables().is_current:
+            indexes[name] = SearchIndex(pipeline.store, pipeline.settings, pipeline.embedder)  # the index itself
+        else:
+            arm = ArmIndex(folder / name, pipeline.settings, pipeline.embedder, pipeline.hashes)
+            indexes[name] = arm.update(corpus, contexts)
         truncated[name] = truncated_texts(corpus, contexts, pipeline.embedder)
     rows: list[Row] = []
     for step in STEPS:

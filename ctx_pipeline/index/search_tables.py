@@ -55,6 +55,11 @@ class SearchTables:
         self._indexed_text: set[str] = set()
 
     @property
+    def is_current(self) -> bool:
+        """Whether readers use the table that the settings ask for."""
+        return bool(self.live) and self.live == self.build
+
+    @property
     def names(self) -> list[str]:
         """All search tables."""
         return list(self._existing)

@@ -1,0 +1,255 @@
+"""The ladder: same chunks in every arm, honest gaps, results of each query, the asset and its check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.definitions import build_definitions
+from ctx_pipeline.defs.evaluation import CHECK, JOB, NAME
+from ctx_pipeline.documents.model import Document
+from ctx_pipeline.embedding.hashing import HashingEmbedder
+from ctx_pipeline.errors import QueryError
+from ctx_pipeline.evaluation import ladder as ladder_module
+from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
+from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
+from ctx_pipeline.refresh import Pipeline
+from tests.project import QUIET, Project
+
+FREE = "# Plan Free\n\nEn este caso, el límite es de 60 peticiones por minuto.\n"
+PRO = "# Plan Pro\n\nEn este caso, el límite sube a 1.000 peticiones por minuto.\n"
+ARMS = [step.name for step in ladder_module.STEPS]
+
+
+@pytest.fixture
+def queries(project: Project) -> Path:
+    project.write("free.md", FREE)
+    project.write("pro.md", PRO)
+    project.write("otros.md", "# Otros\n\n" + "\n\n".join(f"Párrafo {n} sobre la factura." for n in range(40)) + "\n")
+    lines = [
+        {"qid": "a", "query": "límite del plan Pro", "doc": "pro.md", "start": 12, "end": len(PRO)},
+        {"qid": "b", "query": "límite del plan Free", "doc": "docs/free.md", "start": 13, "end": len(FREE)},
+        {"qid": "b", "query": "límite del plan Free", "doc": "pro.md", "start": 12, "end": len(PRO)},
+    ]
+    return write_lines(project.root / "queries.jsonl", lines)
+
+
+def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    return path
+
+
+def evaluate(project: Project, queries: Path, **options: Any) -> Evaluation:
+    return evaluate_corpus(project.pipeline(), queries, **options)
+
+
+def test_the_command_prints_every_arm_and_writes_every_query(project: Project, queries: Path) -> None:
+    project.refresh()
+    done = project.command("eval", str(queries), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [arm["arm"] for arm in found["arms"]] == ARMS
+    assert (found["queries"], found["documents"]) == (2, 3)
+    *measured, reranking = found["arms"]
+    assert "none" in reranking["not_measured"]
+    for arm in measured:
+        assert arm["recall"]["20"] == 1
+        assert arm["failure_rate"] == 0
+        assert arm["seconds_per_query"] > 0
+    assert measured[-1]["sign_test"] == {"wins": 0, "losses": 0, "ties": 2, "p": 1}
+    lines = [json.loads(line) for line in Path(found["results"]).read_text().splitlines()]
+    assert len(lines) == 2 * len(measured)
+    spans = [line["spans"] for line in lines if line["qid"] == "b"]
+    assert all(len(own) == 2 and own[0]["doc"] == "docs/free.md" for own in spans)
+    table = project.command("eval", str(queries)).stdout
+    assert "| + reranking | not measured" in table
+
+
+def test_context_finds_what_the_chunk_does_not_say(project: Project, queries: Path) -> None:
+    """The chunk of 60 characters does not name its plan; its heading, one chunk above, does."""
+    boundaries = write_lines(
+        project.root / "chunks.jsonl",
+        [
+            {"doc": name, "index": 0, "start": start, "end": len(text)}
+            for name, text, start in (("free.md", FREE, 13), ("pro.md", PRO, 12))
+        ],
+    )
+    ladder = evaluate(project, queries, chunks=boundaries).ladder
+    assert ladder.chunks == 2
+    plain, contextual = ladder.row(ladder_module.BM25), ladder.row(ladder_module.CONTEXTUAL_BM25)
+    assert plain and contextual and plain.measures and contextual.measures
+    assert contextual.measures.recall[1] > plain.measures.recall[1] - 1e-9
+    assert contextual.measures.recall[1] == pytest.approx(0.75)  # one of two spans of query b fits at rank 1
+
+
+def test_min_recall_decides_the_exit_code(project: Project, queries: Path) -> None:
+    project.refresh()
+    project.write_settings(evaluation={"min_recall": 0.99})
+    assert project.command("eval", str(queries)).returncode == 0
+    write_lines(queries, [{"qid": "c", "query": "x", "doc": "pro.md", "start": 0, "end": 1}, *_lines(queries)])
+    project.write_settings(evaluation={"min_recall": 1.0})
+    lost = {"qid": "d", "query": "zzz", "doc": "gone.md", "start": 0, "end": 9}
+    write_lines(queries, [*_lines(queries), lost])
+    done = project.command("eval", str(queries))
+    assert done.returncode == 1
+    assert "below evaluation.min_recall = 1.0" in done.stderr
+    assert "gone.md" in done.stdout
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_running_again_embeds_and_writes_only_what_changed(
+    project: Project, queries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.refresh()
+    embedded: list[str] = []
+    embed = HashingEmbedder.embed_passages
+    monkeypatch.setattr(HashingEmbedder, "embed_query", lambda self, text: embed(self, [text])[0])
+    monkeypatch.setattr(
+        HashingEmbedder, "embed_passages", lambda self, texts: embedded.extend(texts) or embed(self, texts)
+    )
+    first = evaluate(project, queries).ladder
+    assert len(embedded) == 2 * first.chunks  # with their contexts the index has them already
+    embedded.clear()
+    assert evaluate(project, queries).ladder.row(ARMS[0]) is not None
+    assert embedded == []
+    project.write("pro.md", PRO.replace("1.000", "1.200"))
+    project.write("nuevo.md", "# Nuevo\n\nTexto.\n")
+    (project.docs / "otros.md").unlink()
+    project.refresh()
+    embedded.clear()
+    second = evaluate(project, queries).ladder
+    assert (second.documents, second.chunks) == (3, 3)
+    assert len(embedded) == 2 * 2
+    assert all("1.200" in text or "Texto" in text for text in embedded)
+    found = [chunk for row in second.rows for chunks in row.found for chunk in chunks]
+    assert found and not any(chunk.startswith("docs/otros.md") for chunk in found)
+
+
+def test_given_chunks_beyond_the_window_are_counted_as_truncated(project: Project) -> None:
+    text = "palabra " * 2000
+    project.write("largo.md", text)
+    boundaries = write_lines(
+        project.root / "chunks.jsonl",
+        [
+            {"doc": "largo.md", "index": 0, "start": 0, "end": 8000},
+            {"doc": "largo.md", "index": 1, "start": 8000, "end": 8080},
+        ],
+    )
+    queries = write_lines(
+        project.root / "queries.jsonl", [{"qid": "a", "query": "palabra", "doc": "largo.md", "start": 0, "end": 80}]
+    )
+    rows = evaluate(project, queries, chunks=boundaries).ladder.rows
+    assert {row.truncated for row in rows if row.measures} == {1}
+
+
+def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries: Path) -> None:
+    class Emulated:
+        method = "claude"
+        fingerprint = "emulated"
+
+        def write(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context] | Exception]:
+            return [[Context("digest", "", ladder_module.EMULATOR) for _ in chunks] for _, chunks in documents]
+
+    pipeline = Pipeline(project.settings, contextualizer=Emulated())
+    ladder = evaluate_corpus(pipeline, queries, files=True).ladder
+    contextual = [row for row in ladder.rows if row.name.startswith("+")]
+    assert [row.measures for row in contextual] == [None] * 3
+    assert all("emulator" in row.not_measured for row in contextual)
+    assert ladder.served is not None and ladder.served.name == ladder_module.HEADINGS
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no query"),
+        ("not json\n", "line 1: not JSON"),
+        ("[1]\n", "line 1: not a JSON object"),
+        ('{"qid": 1, "query": "x", "doc": "a.md", "start": 0}\n', "no 'end'"),
+        ('{"qid": 1, "query": " ", "doc": "a.md", "start": 0, "end": 1}\n', "empty"),
+        ('{"qid": 1, "query": "x", "doc": "a.md", "start": 5, "end": 5}\n', "no span"),
+        ('{"qid": 1, "query": "x", "doc": "a.md", "start": true, "end": 5}\n', "no span"),
+        ('{"qid": 1, "query": "x", "doc": "", "start": 0, "end": 5}\n', '"doc"'),
+        (
+            '{"qid": 1, "query": "x", "doc": "a.md", "start": 0, "end": 5}\n\n'
+            '{"qid": 1, "query": "y", "doc": "a.md", "start": 0, "end": 5}\n',
+            "line 3: qid 1 has another query text",
+        ),
+    ],
+)
+def test_a_bad_query_file_is_one_line_that_names_the_place(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "queries.jsonl"
+    path.write_text(content)
+    with pytest.raises(QueryError, match=r"queries\.jsonl") as raised:
+        read_queries(path)
+    assert message in str(raised.value)
+
+
+def test_files_that_do_not_fit_together_are_refused(project: Project, queries: Path, tmp_path: Path) -> None:
+    elsewhere = write_lines(tmp_path / "q.jsonl", [{"qid": 1, "query": "x", "doc": "x.md", "start": 0, "end": 5}])
+    with pytest.raises(QueryError, match="they name x"):
+        evaluate(project, elsewhere, files=True)
+    beyond = write_lines(tmp_path / "c.jsonl", [{"doc": "pro.md", "index": 0, "start": 0, "end": 5000}])
+    with pytest.raises(QueryError, match="ends at 5000"):
+        evaluate(project, queries, chunks=beyond)
+    unknown = write_lines(tmp_path / "d.jsonl", [{"doc": "x.md", "index": 0, "start": 0, "end": 5}])
+    with pytest.raises(QueryError, match="in no source"):
+        evaluate(project, queries, chunks=unknown)
+    assert project.command("eval", str(tmp_path / "none.jsonl")).returncode == 2
+    with pytest.raises(QueryError, match="no such file"):
+        read_boundaries(tmp_path / "none.jsonl")
+
+
+def run_job(project: Project, monkeypatch: pytest.MonkeyPatch) -> dg.ExecuteInProcessResult:
+    for name, value in project.environment.items():
+        monkeypatch.setenv(name, value)
+    job = build_definitions().resolve_job_def(JOB)
+    with project.instance() as instance:
+        return job.execute_in_process(instance=instance, raise_on_error=False, run_config=QUIET)
+
+
+def test_the_asset_shows_table_plot_and_numbers(
+    project: Project, queries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.refresh()
+    project.write_settings(evaluation={"queries": str(queries), "min_recall": 0.9})
+    result = run_job(project, monkeypatch)
+    assert result.success
+    [event] = result.asset_materializations_for_node(NAME)
+    metadata = event.metadata
+    assert metadata["recall_at_20"].value == 1.0
+    assert metadata[f"recall_at_20: {ladder_module.EMBEDDINGS}"].value == 1.0
+    assert metadata["ladder"].value.startswith("| arm | recall@1")
+    assert metadata["plot"].value.startswith("![recall of each arm](data:image/png;base64,iVBOR")
+    assert Path(metadata["per_query_results"].value).is_file()
+    [check] = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed) == (CHECK, True)
+
+
+def test_the_check_fails_below_the_minimum(project: Project, queries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.refresh()
+    write_lines(queries, [*_lines(queries), {"qid": "z", "query": "zzz", "doc": "gone.md", "start": 0, "end": 9}])
+    project.write_settings(evaluation={"queries": str(queries), "min_recall": 0.9})
+    result = run_job(project, monkeypatch)
+    assert result.success
+    [check] = result.get_asset_check_evaluations()
+    assert not check.passed
+    assert check.metadata["recall_at_20"].value == pytest.approx(2 / 3)
+
+
+def test_without_a_query_set_the_asset_says_what_to_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("a.md", PRO)
+    project.refresh()
+    result = run_job(project, monkeypatch)
+    assert not result.success
+    failure = result.failure_data_for_node(NAME)
+    assert failure is not None and "evaluation.queries" in str(failure.user_failure_data)
