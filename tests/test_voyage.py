@@ -133,7 +133,7 @@ def test_failures_are_classified_with_their_remedy(
 
 
 def test_a_missing_key_is_named_before_anything_is_sent() -> None:
-    with pytest.raises(FatalError, match="voyage-3.5 needs a key: set VOYAGE_API_KEY"):
+    with pytest.raises(FatalError, match=r"voyage-3\.5 needs a key: set VOYAGE_API_KEY"):
         VoyageEmbedder("voyage-3.5", None).embed_query("text")
 
 
