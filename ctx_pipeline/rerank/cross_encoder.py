@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections.abc import Sequence
@@ -46,14 +47,15 @@ class CrossEncoderReranker(Reranker):
 
     def _load(self) -> Any:
         try:
-            from sentence_transformers import CrossEncoder
+            # By name, since type checkers would miss the optional package.
+            encoder = importlib.import_module("sentence_transformers").CrossEncoder
         except ImportError as error:
             raise FatalError(
                 f"the cross-encoder needs a package that is not installed ({error}): "
                 "pip install 'ctx-pipeline[cross-encoder]'"
             ) from error
         try:
-            return CrossEncoder(self.model)
+            return encoder(self.model)
         except Exception as error:  # the libraries below raise errors of many families
             message = " ".join(str(error).split())[:300]
             raise FatalError(

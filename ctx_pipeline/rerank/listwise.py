@@ -229,7 +229,13 @@ async def tournament(order: Sequence[int], tokens: Sequence[int], most_tokens: i
     """
     dealt = groups(order, tokens, most_tokens)
     last = len(dealt) == 1
-    ranked = await asyncio.gather(*(_ranked(group, wanted(len(group), k, last=last), ask) for group in dealt))
+    asked = [_ranked(group, wanted(len(group), k, last=last), ask) for group in dealt]
+    # All are waited for, also when one has failed: the others are paid for and belong on the bill.
+    replies = await asyncio.gather(*asked, return_exceptions=True)
+    ranked = [reply for reply in replies if not isinstance(reply, BaseException)]
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
     if last:
         return ranked[0]
     on = {at for ranking in ranked for at in ranking[: kept(len(ranking))]}
