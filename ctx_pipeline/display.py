@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ctx_pipeline.index.search import Hit
+from ctx_pipeline.rerank.model import Reranked
 
 SNIPPET_CHARACTERS = 320
 PIPED_WIDTH = 120
@@ -35,11 +36,19 @@ def hits_table(hits: Sequence[Hit], query: str) -> Table:
     table.add_column("context and passage", overflow="fold", ratio=1)
     for rank, hit in enumerate(hits, start=1):
         legs = f"{hit.score:.4f}\nvector {hit.vector_rank or '-'}\nkeyword {hit.keyword_rank or '-'}"
+        legs += "" if hit.rerank_score is None else f"\nreranked {hit.rerank_score:.3f}"
         passage = Text(printable(hit.context), style="dim")
         passage.append("\n" if hit.context else "")
         passage.append(snippet(hit.text, query), style="not dim")
         table.add_row(str(rank), legs, Text(printable(f"{hit.doc_id}:{hit.line}")), passage)
     return table
+
+
+def rerank_line(report: Reranked) -> str:
+    """What reranking took, in words."""
+    usd = "cost unknown" if report.usd is None else f"{report.usd:.4f} USD"
+    tokens = "" if report.tokens is None else f", {report.tokens:,} tokens"
+    return f"reranked by {printable(report.model)}: {report.seconds:.2f} s, {usd}{tokens}"
 
 
 def snippet(text: str, query: str) -> str:

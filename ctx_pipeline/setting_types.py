@@ -59,7 +59,9 @@ def _http_address(value: str) -> str:
     if not usable or re.search(r"\s", value):
         raise ValueError("must be an address that begins with http:// or https://")
     if "@" in parts.netloc:
-        raise ValueError("must not hold a user or a password; the key belongs in CTX_EMBEDDING__API_KEY")
+        raise ValueError(
+            "must not hold a user or a password; a key belongs in the environment, such as CTX_EMBEDDING__API_KEY"
+        )
     return value
 
 

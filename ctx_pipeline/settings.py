@@ -40,6 +40,9 @@ CONTEXT_TOKENS = 128
 written must not cut the documents anew, and evaluation compares methods on the same chunks."""
 
 BUILT_IN_EMBEDDERS = ("multilingual-e5-small", "hashing")
+VOYAGE_PREFIX = "voyage-"
+"""Embedding models with such a name are asked of Voyage."""
+Rerank = Literal["none", "claude", "voyage", "cohere", "cross-encoder"]
 RESERVED_VARIABLES = frozenset({"CTX_CONFIG", "CTX_CACHE_DIR"})
 
 
@@ -80,7 +83,10 @@ class ContextSettings(Section):
 
 
 class EmbeddingSettings(Section):
-    """The embedder. `base_url` selects an OpenAI-compatible endpoint; `path` is the cache folder of built models."""
+    """The embedder. `base_url` selects an OpenAI-compatible endpoint; `path` is the cache folder of built models.
+
+    A model whose name begins with `voyage-` is asked of Voyage, at `base_url` if there is one; its window is known.
+    """
 
     base_url: Address | None = None
     model: str = "multilingual-e5-small"
@@ -92,20 +98,30 @@ class EmbeddingSettings(Section):
     @field_validator("model")
     @classmethod
     def _model_is_reachable(cls, value: str, others: ValidationInfo) -> str:
-        if others.data.get("base_url") is None and value not in BUILT_IN_EMBEDDERS:
+        known = value in BUILT_IN_EMBEDDERS or value.startswith(VOYAGE_PREFIX)
+        if others.data.get("base_url") is None and not known:
             raise ValueError(
-                f"{value!r} is not one of {', '.join(BUILT_IN_EMBEDDERS)}; "
+                f"{value!r} is not one of {', '.join(BUILT_IN_EMBEDDERS)}, nor a model of Voyage ({VOYAGE_PREFIX}...); "
                 "any other model needs embedding.base_url, an OpenAI-compatible endpoint"
             )
         return value
 
 
 class SearchSettings(Section):
-    """Retrieval: candidates of each leg, the full-text languages, the constant of reciprocal rank fusion."""
+    """Retrieval: candidates of each leg, the full-text languages, the constant of reciprocal rank fusion.
+
+    `rerank` names what orders the fused candidates anew. `rerank_model` and `rerank_base_url` belong to it, each
+    method having defaults; `rerank_max_usd` bounds what `claude` may cost per query. Keys come from ANTHROPIC_API_KEY,
+    VOYAGE_API_KEY and COHERE_API_KEY.
+    """
 
     candidates: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 150
     languages: Languages = ("Spanish", "English")
     rrf_k: Count = 60
+    rerank: Rerank = "none"
+    rerank_model: Annotated[str, Field(min_length=1)] | None = None
+    rerank_base_url: Address | None = None
+    rerank_max_usd: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = 0.05
 
 
 class ScheduleSettings(Section):

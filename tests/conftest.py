@@ -21,7 +21,7 @@ CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No setting, key or Dagster instance of whoever runs the tests; the working directory has no ctx.toml."""
     for name in list(os.environ):
-        if name.startswith(("CTX_", "DAGSTER_", "OPENAI_", "ANTHROPIC_")):
+        if name.startswith(("CTX_", "DAGSTER_", "OPENAI_", "ANTHROPIC_", "VOYAGE_", "COHERE_")):
             monkeypatch.delenv(name)
     working = tmp_path / "working"
     working.mkdir()

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
+
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.settings import EmbeddingSettings
+from ctx_pipeline.settings import VOYAGE_PREFIX, EmbeddingSettings
 
 
 def open_embedder(settings: EmbeddingSettings) -> Embedder:
     """The embedder that settings name. Loads nothing."""
+    if settings.model.startswith(VOYAGE_PREFIX):
+        from ctx_pipeline.embedding.voyage import VoyageEmbedder
+
+        # First the service's own variable: embedding.api_key may be meant for another endpoint that the settings
+        # name by now, while the live table still asks Voyage.
+        own = settings.api_key.get_secret_value() if settings.api_key else None
+        return VoyageEmbedder(
+            model=settings.model,
+            api_key=os.environ.get("VOYAGE_API_KEY") or own,
+            base_url=settings.base_url,
+            dimension=settings.dimension,
+        )
     if settings.base_url is not None:
         from ctx_pipeline.embedding.api import ApiEmbedder
 

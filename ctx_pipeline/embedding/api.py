@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import FatalError, PermanentError, TransientError
+from ctx_pipeline.errors import FatalError, TransientError
+from ctx_pipeline.http_api import MESSAGE_CHARS, JsonApi, Remedies
 
 if TYPE_CHECKING:
-    import requests
     from pydantic import SecretStr
 
 _ENCODING = "cl100k_base"
-_RETRIES = 5
-_RETRIED_STATUS = frozenset({408, 429, *range(500, 600)})
-_BACKOFF_FACTOR_S, _BACKOFF_JITTER_S, _MAX_WAIT_S = 0.5, 1.0, 60
-_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 60
-_MESSAGE_CHARS = 300
 
 
 class ApiEmbedder(Embedder):
@@ -40,6 +32,12 @@ class ApiEmbedder(Embedder):
     """
 
     tokenizer = f"tiktoken:{_ENCODING}"
+    remedies = Remedies(
+        key="CTX_EMBEDDING__API_KEY",
+        address="embedding.base_url",
+        model="embedding.model",
+        refused="the text may be too long: see embedding.window_tokens",
+    )
 
     def __init__(
         self,
@@ -52,17 +50,14 @@ class ApiEmbedder(Embedder):
     ) -> None:
         self.name = model
         self.window_tokens = window_tokens
-        self._url = f"{base_url.rstrip('/')}/embeddings"
-        self.fingerprint = f"{model}:{self._server}:{dimension}"
         key = api_key if api_key is None or isinstance(api_key, str) else api_key.get_secret_value()
-        self._key = (key or "").strip()
+        self._api = JsonApi(f"{base_url.rstrip('/')}/embeddings", key or "", model, self.remedies)
+        self.fingerprint = f"{model}:{self._api.server}:{dimension}"
         self._batch_size = batch_size
         self._dimension = dimension
-        self._opening = threading.Lock()
-        self._session: requests.Session | None = None
 
     def __repr__(self) -> str:
-        return f"ApiEmbedder(model={self.name!r}, server={self._server!r})"
+        return f"ApiEmbedder(model={self.name!r}, server={self._api.server!r})"
 
     @property
     def dimension(self) -> int:
@@ -80,120 +75,47 @@ class ApiEmbedder(Embedder):
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         if not texts:
             return np.zeros((0, self.dimension), np.float32)
-        batches = [texts[at : at + self._batch_size] for at in range(0, len(texts), self._batch_size)]
-        return np.concatenate([self._embed(batch) for batch in batches])
+        return np.concatenate([self._embed(batch) for batch in self._batches(texts)])
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        vector: NDArray[np.float32] = self._embed([text])[0]
+        vector: NDArray[np.float32] = self._embed([text], is_query=True)[0]
         return vector
 
-    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors = self._vectors(self._post({"model": self.name, "input": list(texts)}), len(texts))
+    def _batches(self, texts: Sequence[str]) -> Iterable[Sequence[str]]:
+        return (texts[at : at + self._batch_size] for at in range(0, len(texts), self._batch_size))
+
+    def _answer(self, texts: Sequence[str], is_query: bool) -> Any:
+        return self._api.post({"model": self.name, "input": list(texts)})
+
+    def _embed(self, texts: Sequence[str], *, is_query: bool = False) -> NDArray[np.float32]:
+        answer = self._answer(texts, is_query)
+        vectors = unit_vectors(answer, len(texts), self._api.server)
         if self._dimension is None:
             self._dimension = vectors.shape[1]
         if vectors.shape[1] != self._dimension:
             raise FatalError(
-                f"{self._server} answered with vectors of {vectors.shape[1]} dimensions instead of {self._dimension}; "
-                "correct embedding.dimension or embedding.model"
+                f"{self._api.server} answered with vectors of {vectors.shape[1]} dimensions "
+                f"instead of {self._dimension}; correct embedding.dimension or embedding.model"
             )
         return vectors
 
-    def _post(self, body: dict[str, Any]) -> Any:
-        """The decoded answer."""
-        import requests
 
-        try:
-            response = self._open_session().post(
-                self._url, json=body, timeout=(_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S), allow_redirects=False
-            )
-        except (
-            requests.exceptions.InvalidURL,
-            requests.exceptions.MissingSchema,
-            requests.exceptions.InvalidSchema,
-        ):
-            raise FatalError(f"embedding.base_url is not an http address: {self._server}") from None
-        except requests.RequestException as error:
-            reason = self._redacted(str(error))
-            raise TransientError(f"no answer from {self._server} after {_RETRIES} retries: {reason}") from None
-        if response.status_code != 200:
-            raise self._refusal(response)
-        try:
-            return response.json()
-        except ValueError:
-            raise TransientError(f"{self._server} did not answer with JSON: {self._excerpt(response)}") from None
+def unit_vectors(answer: Any, count: int, server: str) -> NDArray[np.float32]:
+    """The `count` vectors of an answer `{"data": [{"index", "embedding"}]}`, by index, scaled to length 1.
 
-    def _refusal(self, response: requests.Response) -> FatalError | PermanentError | TransientError:
-        status = response.status_code
-        said = f"{self._server} answered {status}: {self._excerpt(response)}"
-        if status in (401, 403):
-            return FatalError(f"{said}; set CTX_EMBEDDING__API_KEY to a key that may use {self.name}")
-        if status in (400, 413, 422):
-            return PermanentError(f"{said}; the text may be too long: see embedding.window_tokens")
-        if status in _RETRIED_STATUS:
-            return TransientError(f"{said}, after {_RETRIES} retries")
-        return FatalError(f"{said}; check embedding.base_url and embedding.model")
-
-    def _vectors(self, answer: Any, count: int) -> NDArray[np.float32]:
-        try:
-            by_index = {item["index"]: item["embedding"] for item in answer["data"]}
-            found = sorted(by_index)
-            if found != list(range(count)) or len(answer["data"]) != count:
-                raise TransientError(
-                    f"{self._server} answered {len(answer['data'])} vectors for {count} texts: {found}"
-                )
-            vectors = np.array([by_index[index] for index in found], np.float32)
-            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        except (KeyError, TypeError, ValueError, np.exceptions.AxisError) as error:
-            reason = f"{type(error).__name__}: {error}"[:_MESSAGE_CHARS]
-            raise TransientError(f"{self._server} answered with a malformed body: {reason}") from error
-        if not np.isfinite(norms).all() or not norms.all():
-            raise TransientError(f"{self._server} answered with a vector of zeros, infinite or undefined numbers")
-        unit: NDArray[np.float32] = vectors / norms
-        return unit
-
-    def _open_session(self) -> requests.Session:
-        import requests
-        from requests.adapters import HTTPAdapter
-        from urllib3.util import Retry
-
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise FatalError("CTX_EMBEDDING__API_KEY holds line breaks or letters that no key has; set it again")
-        with self._opening:
-            if self._session is None:
-                retry = Retry(
-                    total=_RETRIES,
-                    allowed_methods=None,
-                    status_forcelist=_RETRIED_STATUS,
-                    raise_on_status=False,
-                    backoff_factor=_BACKOFF_FACTOR_S,
-                    backoff_jitter=_BACKOFF_JITTER_S,
-                    backoff_max=_MAX_WAIT_S,
-                    retry_after_max=_MAX_WAIT_S,
-                )
-                session = requests.Session()
-                session.mount("http://", HTTPAdapter(max_retries=retry))
-                session.mount("https://", HTTPAdapter(max_retries=retry))
-                if self._key:
-                    # As `auth`, because a plain header gives way to an entry for the host in ~/.netrc.
-                    session.auth = self._authorize
-                self._session = session
-            return self._session
-
-    def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._key}"
-        return request
-
-    @property
-    def _server(self) -> str:
-        """The address without user, password and parameters, which may be secrets."""
-        parts = urlsplit(self._url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-    def _excerpt(self, response: requests.Response) -> str:
-        text = response.text
-        with suppress(ValueError, KeyError, TypeError):
-            text = response.json()["error"]["message"]
-        return self._redacted(str(text))[:_MESSAGE_CHARS]
-
-    def _redacted(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
+    Raises TransientError when they are not all there, or not vectors.
+    """
+    try:
+        by_index = {item["index"]: item["embedding"] for item in answer["data"]}
+        found = sorted(by_index)
+        if found != list(range(count)) or len(answer["data"]) != count:
+            raise TransientError(f"{server} answered {len(answer['data'])} vectors for {count} texts: {found}")
+        vectors = np.array([by_index[index] for index in found], np.float32)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    except (KeyError, TypeError, ValueError, np.exceptions.AxisError) as error:
+        reason = f"{type(error).__name__}: {error}"[:MESSAGE_CHARS]
+        raise TransientError(f"{server} answered with a malformed body: {reason}") from error
+    if not np.isfinite(norms).all() or not norms.all():
+        raise TransientError(f"{server} answered with a vector of zeros, infinite or undefined numbers")
+    unit: NDArray[np.float32] = vectors / norms
+    return unit

@@ -13,6 +13,7 @@ from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.evaluation.report import write_per_query
 from ctx_pipeline.index.versions import digest
 from ctx_pipeline.refresh import Pipeline
+from ctx_pipeline.settings import Rerank
 
 FOLDER = "evaluation"
 """Below the storage: the arms' tables, and the results of each query. Deleting it costs time only."""
@@ -36,6 +37,7 @@ def evaluate_corpus(
     files: bool = False,
     chunks: Path | None = None,
     results: Path | None = None,
+    rerank: Rerank | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Evaluation:
     """Run the ladder on the index, or on the sources' files when `files` or given `chunks` ask for it.
@@ -44,7 +46,7 @@ def evaluate_corpus(
     """
     asked = read_queries(queries)
     corpus, folder = open_corpus(pipeline, files=files, chunks=chunks)
-    ladder = run_ladder(pipeline, corpus, asked, folder, progress=progress)
+    ladder = run_ladder(pipeline, corpus, asked, folder, rerank=rerank, progress=progress)
     results = results or folder / "per_query.jsonl"
     write_per_query(ladder, asked, results)
     return Evaluation(ladder, results, _shortfall(ladder, pipeline.settings.evaluation.min_recall))

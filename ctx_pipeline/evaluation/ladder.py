@@ -16,6 +16,7 @@ from ctx_pipeline.evaluation.metrics import DEPTH, Judged, Measures, SignTest, m
 from ctx_pipeline.evaluation.queries import Query
 from ctx_pipeline.index.search import Mode, SearchIndex
 from ctx_pipeline.refresh import Pipeline
+from ctx_pipeline.settings import Rerank
 
 EMBEDDINGS = "embeddings"
 BM25 = "BM25"
@@ -70,6 +71,7 @@ class Row:
     judged: Sequence[Judged] = ()
     found: Sequence[Sequence[str]] = ()
     """Of each query, the chunk_ids that were retrieved, best first."""
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,6 @@ class Ladder:
     queries: int
     context_method: str
     embedding_model: str
-    rerank_model: str
     warnings: list[str] = field(default_factory=list)
 
     def row(self, name: str) -> Row | None:
@@ -101,7 +102,7 @@ def run_ladder(
     queries: Sequence[Query],
     folder: Path,
     *,
-    rerank: str | None = None,
+    rerank: Rerank | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Ladder:
     """Measure every arm that these settings allow. All arms search the same chunks through the product's own search.
@@ -133,7 +134,11 @@ def run_ladder(
         if step.table not in indexes:
             rows.append(Row(step.name, not_measured=problem))
             continue
-        row = _run(step, indexes[step.table], corpus, queries)
+        try:
+            row = _run(step, indexes[step.table], corpus, queries, (rerank or pipeline.settings.search.rerank))
+        except NotMeasuredError as reason:
+            rows.append(Row(step.name, not_measured=str(reason)))
+            continue
         before = next((other for other in rows if other.name == step.against and other.measures), None)
         rows.append(
             replace(
@@ -150,8 +155,7 @@ def run_ladder(
         queries=len(queries),
         context_method=pipeline.contextualizer.method,
         embedding_model=pipeline.embedder.name,
-        rerank_model="",
-        warnings=corpus.warnings,
+        warnings=[*corpus.warnings, *(warning for row in rows for warning in row.warnings)],
     )
 
 
@@ -183,13 +187,35 @@ def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
     return written
 
 
-def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query]) -> Row:
-    judged, found, seconds = [], [], []
-    index.search("warm-up", k=1, mode=step.mode)
+def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query], rerank: Rerank) -> Row:
+    if not step.rerank:
+        rerank = "none"
+    elif rerank == "none":
+        raise NotMeasuredError("search.rerank is none")
+    judged, found, seconds, reports = [], [], [], []
+    index.search("warm-up", k=1, mode=step.mode, rerank="none")
     for query in queries:
         started = time.perf_counter()
-        hits = index.search(query.text, k=DEPTH, mode=step.mode)
+        result = index.search_with_warnings(query.text, DEPTH, step.mode, rerank=rerank)
         seconds.append(time.perf_counter() - started)
-        judged.append(corpus.judge(query, hits))
-        found.append([hit.chunk_id for hit in hits])
-    return Row(step.name, measures=measure(judged), seconds_per_query=fmean(seconds), judged=judged, found=found)
+        judged.append(corpus.judge(query, result.hits))
+        found.append([hit.chunk_id for hit in result.hits])
+        if result.rerank:
+            reports.append(result.rerank)
+        if step.rerank and not reports:
+            raise NotMeasuredError(" ".join(result.warnings))
+        if reports and reports[-1].model == EMULATOR:
+            raise NotMeasuredError("an emulator answered for the reranker")
+    prices = [report.usd for report in reports]
+    usd = None if None in prices else sum(price for price in prices if price) / len(queries)
+    fell_back = len(queries) - len(reports) if step.rerank else 0
+    warnings = [f"{step.name}: {fell_back} of {len(queries)} queries kept the fused order"] if fell_back else []
+    return Row(
+        step.name,
+        measures=measure(judged),
+        seconds_per_query=fmean(seconds),
+        usd_per_query=usd,
+        judged=judged,
+        found=found,
+        warnings=warnings,
+    )

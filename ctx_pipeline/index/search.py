@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,7 +14,9 @@ from ctx_pipeline.index.schemas import SearchTableSpec, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store, id_filter
 from ctx_pipeline.index.versions import embed_hash
-from ctx_pipeline.settings import Settings, load_settings
+from ctx_pipeline.rerank import open_reranker, rerank_hits
+from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
+from ctx_pipeline.settings import Rerank, Settings, load_settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
 REFINE_FACTOR = 5
@@ -43,6 +45,8 @@ class Hit:
     line: int
     vector_rank: int | None
     keyword_rank: int | None
+    rerank_score: float | None = None
+    """Of the reranker, comparable within one query only; None when the hit was not reranked."""
 
     def to_json(self) -> dict[str, object]:
         """The contract of `ctx-pipeline search --json`."""
@@ -56,6 +60,8 @@ class SearchResult:
 
     hits: list[Hit]
     warnings: list[str]
+    rerank: Reranked | None = None
+    """What reranking took; None when the order is that of the fusion."""
 
 
 class SearchIndex:
@@ -65,6 +71,7 @@ class SearchIndex:
         """`embedder` is one that is loaded already; it is used where it is the table's own."""
         self._store, self._settings = store, settings
         self._embedder = (embed_hash(embedder), embedder) if embedder else None
+        self._rerankers: dict[Rerank, Reranker | None] = {}
 
     @classmethod
     def open(cls, uri: str | Path, settings: Settings | None = None) -> SearchIndex:
@@ -76,23 +83,44 @@ class SearchIndex:
         store.connect()
         return cls(store, settings or load_settings())
 
-    def search(self, query: str, k: int = 20, mode: Mode = "hybrid", where: str | None = None) -> list[Hit]:
+    def search(
+        self,
+        query: str,
+        k: int = 20,
+        mode: Mode = "hybrid",
+        where: str | None = None,
+        rerank: Rerank | None = None,
+    ) -> list[Hit]:
         """The `k` best chunks for a query, which is always taken literally.
 
-        `where` is a SQL filter over the columns of the search table, applied before the legs.
+        `where` is a SQL filter over the columns of the search table, applied before the legs. `rerank` names what
+        orders the fused candidates anew, in place of the settings; "none" leaves them as they are.
         Raises QueryError for a filter that cannot be read, FatalError when the live table's embedder is gone.
         """
-        return self.search_with_warnings(query, k, mode, where).hits
+        return self.search_with_warnings(query, k, mode, where, rerank).hits
 
     def search_with_warnings(
-        self, query: str, k: int = 20, mode: Mode = "hybrid", where: str | None = None
+        self,
+        query: str,
+        k: int = 20,
+        mode: Mode = "hybrid",
+        where: str | None = None,
+        rerank: Rerank | None = None,
     ) -> SearchResult:
-        """`search`, and warnings such as a keyword leg that found nothing."""
+        """`search`, with warnings such as a reranker that failed, and what reranking took."""
         query = query.strip()
         if mode not in get_args(Mode):
             raise ValueError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
+        if rerank not in (None, *get_args(Rerank)):
+            raise ValueError(f"rerank {rerank!r} is not one of {', '.join(get_args(Rerank))}")
         if not query or k < 1:
             return SearchResult([], ["the query is empty"] if not query else [])
+        reranker = self._reranker(rerank or self._settings.search.rerank)
+        if reranker is None:
+            return self._fused(query, k, mode, where)
+        return _reranked(reranker, query, self._fused(query, max(k, self._settings.search.candidates), mode, where), k)
+
+    def _fused(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
         try:
             return self._search(query, k, mode, where)
         except (CtxError, KeyboardInterrupt):
@@ -149,12 +177,25 @@ class SearchIndex:
         scores = reciprocal_rank_fusion(legs, self._settings.search.rrf_k)
         return sorted(scores, key=lambda chunk: (-scores[chunk], chunk))[:limit]
 
+    def _reranker(self, method: Rerank) -> Reranker | None:
+        if method not in self._rerankers:
+            self._rerankers[method] = open_reranker(self._settings.search, method)
+        return self._rerankers[method]
+
     def _embedder_for(self, spec: SearchTableSpec) -> Embedder:
         if self._embedder is None or self._embedder[0] != spec.embed_hash:
             configured = open_embedder(self._settings.embedding)
             same = embed_hash(configured) == spec.embed_hash
             self._embedder = (spec.embed_hash, configured if same else embedder_of(spec, self._settings.embedding))
         return self._embedder[1]
+
+
+def _reranked(reranker: Reranker, query: str, result: SearchResult, k: int) -> SearchResult:
+    candidates = [Candidate(hit.chunk_id, hit.text, hit.context) for hit in result.hits]
+    order, warnings, report = rerank_hits(reranker, query, candidates, k)
+    scores = report.scores if report else [None] * len(order)
+    hits = [replace(result.hits[at], rerank_score=score) for at, score in zip(order, scores, strict=True)]
+    return SearchResult(hits, [*result.warnings, *warnings], report)
 
 
 def reciprocal_rank_fusion(legs: Sequence[Sequence[str]], k: int = 60) -> dict[str, float]:

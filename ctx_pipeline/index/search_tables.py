@@ -270,7 +270,7 @@ def _spec(settings: Settings, embedder: Embedder, hashes: StageHashes) -> Search
         languages=settings.search.languages,
         base_url=settings.embedding.base_url,
         window_tokens=settings.embedding.window_tokens if api else None,
-        requested_dimension=settings.embedding.dimension if api else None,
+        requested_dimension=settings.embedding.dimension,
     )
 
 

@@ -1,0 +1,61 @@
+"""Reranking by Claude."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ctx_pipeline.claude.client import ClaudeClient, RetryPolicy, run_sync
+from ctx_pipeline.claude.pricing import Prices
+from ctx_pipeline.claude.request import Block, Request
+from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.rerank.listwise import Answer, rank
+from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
+
+# Somebody waits for the answer, and the fused order is there when it takes too long. An answer that is of no use was
+# paid for, so it is not asked for again.
+RETRY = RetryPolicy(
+    attempts=3, unusable_attempts=1, first_wait_s=0.5, longest_wait_s=5, longest_retry_after_s=5, attempt_s=30
+)
+_DEADLINE_S = 60
+
+
+class ClaudeReranker(Reranker):
+    """Claude reads all candidates and lists the best, twice, in orders that cancel each other out (`listwise.rank`).
+
+    A query costs at most `max_usd`. The key is ANTHROPIC_API_KEY, the address `base_url`, else ANTHROPIC_BASE_URL.
+    """
+
+    name = "claude"
+
+    def __init__(
+        self, max_usd: float, model: str | None = None, base_url: str | None = None, retry: RetryPolicy = RETRY
+    ) -> None:
+        self.model = model or "claude-haiku-5-5"
+        self._max_usd = max_usd
+        self._base_url = base_url
+        self._retry = retry
+
+    def rerank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
+        """See Reranker."""
+        started = time.monotonic()
+        report = run_sync(self._rank(query, candidates, k))
+        return replace(report, seconds=time.monotonic() - started)
+
+    async def _rank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
+        prices = Prices.load()
+
+        def worst_usd(input_tokens: int, output_tokens: int) -> float:
+            return float(prices.cost(Usage(input=input_tokens, output=output_tokens), self.model))
+
+        async with ClaudeClient(prices, base_url=self._base_url, retry=self._retry) as client:
+
+            async def call(system: str, content: str, schema: Mapping[str, Any], max_tokens: int) -> Answer:
+                request = Request(self.model, max_tokens, (Block(content),), system, schema, label="rerank")
+                reply = await client.call(request, deadline_s=_DEADLINE_S)
+                tokens = reply.usage.total_input + reply.usage.output
+                return Answer(reply.text, tokens, float(reply.usd), reply.model)
+
+            return await rank(query, candidates, k, call, worst_usd, self._max_usd)
