@@ -13,6 +13,7 @@ import click
 
 from ctx_pipeline.cli_evaluation import evaluate
 from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
+from ctx_pipeline.cli_retrieval import ask, search
 from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def cli(context: click.Context, debug: bool) -> None:
     context.obj = debug
 
 
-cli.add_command(evaluate)
+for command in (search, ask, evaluate):
+    cli.add_command(command)
 
 
 def main() -> None:
@@ -205,37 +207,6 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
         click.echo(f"… and {len(lines) - PLANNED} more (--json lists all)")
     for warning in plan.warnings:
         click.echo(warning, err=True)
-
-
-@cli.command()
-@click.argument("query")
-@click.option("-k", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many chunks.")
-@click.option("--mode", default="hybrid", show_default=True, type=click.Choice(["hybrid", "vector", "keyword"]))
-@click.option("--where", help="SQL filter on the rows, such as \"language = 'es'\" or \"doc_id LIKE 'docs/legal/%'\".")
-@click.option(
-    "--rerank",
-    type=click.Choice(["none", "claude", "voyage", "cohere", "cross-encoder"]),
-    help="What orders the fused candidates anew, in place of search.rerank.",
-)
-@json_option
-def search(query: str, k: int, mode: Any, where: str | None, rerank: Any, as_json: bool) -> int:
-    """Find the chunks that answer a query, which is always taken literally."""
-    from ctx_pipeline.index.search import SearchIndex
-    from ctx_pipeline.settings import load_settings
-
-    settings = load_settings()
-    result = SearchIndex.open(settings.storage.uri, settings).search_with_warnings(query, k, mode, where, rerank)
-    if as_json:
-        click.echo(json.dumps([hit.to_json() for hit in result.hits], ensure_ascii=False))
-    else:
-        from ctx_pipeline.display import hits_table, rerank_line, show
-
-        show(hits_table(result.hits, query)) if result.hits else click.echo("nothing found")
-        if result.rerank is not None:
-            click.echo(rerank_line(result.rerank), err=True)
-    for warning in result.warnings:
-        click.echo(warning, err=True)
-    return DONE
 
 
 @cli.command()

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ctx_pipeline.answers.answer import Answer
 from ctx_pipeline.index.search import Hit
 from ctx_pipeline.rerank.model import Reranked
 
@@ -72,6 +73,18 @@ def _stem(word: str) -> str:
 def printable(text: str) -> str:
     """Text without control characters, which could move the cursor or change the terminal's state."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+def answer_lines(answer: Answer) -> str:
+    """An answer, the passages it rests on, and what it cost."""
+    lines = [printable(answer.text), ""]
+    for citation in answer.citations:
+        heading = f"  {' › '.join(citation.heading_path)}" if citation.heading_path else ""
+        place = f"{citation.doc_id}:{citation.first_line}-{citation.last_line}{heading}"
+        lines.append(f"[{citation.number}] {printable(place)}")
+    if not answer.answered:
+        lines.append("the passages do not hold the answer")
+    return "\n".join([*lines, f"{answer.model}, {answer.usd:.5f} USD"])
 
 
 def chunk_blocks(rows: Sequence[Mapping[str, Any]]) -> str:

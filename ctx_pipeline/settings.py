@@ -124,6 +124,13 @@ class SearchSettings(Section):
     rerank_max_usd: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = 0.05
 
 
+class AnswerSettings(Section):
+    """What answers `ask`: a Claude model, and the most tokens of one answer."""
+
+    model: str = "claude-haiku-5-5"
+    max_tokens: Annotated[int, Field(strict=True, ge=64, le=16_000)] = 1_000
+
+
 class ScheduleSettings(Section):
     """When `scheduled_refresh` runs; without a cron it is defined but stopped."""
 
@@ -161,6 +168,7 @@ class Settings(Section):
     contexts: ContextSettings = ContextSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     search: SearchSettings = SearchSettings()
+    answers: AnswerSettings = AnswerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     dagster: DagsterSettings = DagsterSettings()
     evaluation: EvaluationSettings = EvaluationSettings()

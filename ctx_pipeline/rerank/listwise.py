@@ -7,11 +7,11 @@ import hashlib
 import json
 import math
 import random
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ctx_pipeline.claude.delimiters import neutralized
 from ctx_pipeline.errors import CtxError, FatalError, TransientError
 from ctx_pipeline.rerank.model import Candidate, Reranked
 
@@ -36,7 +36,7 @@ TOKEN_MARGIN = 1.5
 _TOKENS_PER_NUMBER = 4
 _TOKENS_AROUND = 64
 _TOKENS_PER_DELIMITER = 16
-_DELIMITER = re.compile(r"<(?=\s*/?\s*(?:passage|query)\b)", re.IGNORECASE)
+_TAGS = ("passage", "query")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +142,13 @@ class _Budget:
 
 def prompt(query: str, passages: Sequence[str], wanted: int) -> str:
     """The request for the `wanted` best of the passages, numbered from 1 in the order given."""
-    blocks = [f'<passage number="{n}">\n{_data(text)}\n</passage>' for n, text in enumerate(passages, start=1)]
+    blocks = [
+        f'<passage number="{n}">\n{neutralized(text, *_TAGS)}\n</passage>' for n, text in enumerate(passages, start=1)
+    ]
     return "\n\n".join(
         [
             *blocks,
-            f"<query>\n{_data(query)}\n</query>",
+            f"<query>\n{neutralized(query, *_TAGS)}\n</query>",
             f"Give the numbers of the {wanted} passages that answer the query best, best first, each once.",
         ]
     )
@@ -263,8 +265,3 @@ async def _ranked(group: Sequence[int], wanted_count: int, ask: Ask) -> list[int
         return list(group)
     named = [group[at] for at in await ask(group, wanted_count)]
     return named + sorted(set(group) - set(named))
-
-
-def _data(text: str) -> str:
-    """Text that cannot end the block it stands in."""
-    return _DELIMITER.sub("&lt;", text)

@@ -1,0 +1,88 @@
+"""Commands that search and answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from ctx_pipeline.cli_options import DONE, FOUND, json_option
+from ctx_pipeline.errors import CtxError
+
+rerank_option = click.option(
+    "--rerank",
+    type=click.Choice(["none", "claude", "voyage", "cohere", "cross-encoder"]),
+    help="What orders the fused candidates anew, in place of search.rerank.",
+)
+
+
+@click.command()
+@click.argument("query")
+@click.option("-k", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many chunks.")
+@click.option("--mode", default="hybrid", show_default=True, type=click.Choice(["hybrid", "vector", "keyword"]))
+@click.option("--where", help="SQL filter on the rows, such as \"language = 'es'\" or \"doc_id LIKE 'docs/legal/%'\".")
+@rerank_option
+@json_option
+def search(query: str, k: int, mode: Any, where: str | None, rerank: Any, as_json: bool) -> int:
+    """Find the chunks that answer a query, which is always taken literally."""
+    from ctx_pipeline.index.search import SearchIndex
+    from ctx_pipeline.settings import load_settings
+
+    settings = load_settings()
+    result = SearchIndex.open(settings.storage.uri, settings).search_with_warnings(query, k, mode, where, rerank)
+    if as_json:
+        click.echo(json.dumps([hit.to_json() for hit in result.hits], ensure_ascii=False))
+    else:
+        from ctx_pipeline.display import hits_table, rerank_line, show
+
+        show(hits_table(result.hits, query)) if result.hits else click.echo("nothing found")
+        if result.rerank is not None:
+            click.echo(rerank_line(result.rerank), err=True)
+    for warning in result.warnings:
+        click.echo(warning, err=True)
+    return DONE
+
+
+@click.command()
+@click.argument("question")
+@click.option("-k", default=20, show_default=True, type=click.IntRange(1, 200), help="How many passages are read.")
+@click.option("--where", help="SQL filter on the rows, as for `search`.")
+@rerank_option
+@click.option("--original-only", is_flag=True, help="Leave the added contexts out of the prompt.")
+@click.option("--show-prompt", is_flag=True, help="Print what would be sent, and send nothing; no key is needed.")
+@json_option
+def ask(
+    question: str, k: int, where: str | None, rerank: Any, original_only: bool, show_prompt: bool, as_json: bool
+) -> int:
+    """Answer a question from the best passages, with citations. Needs ANTHROPIC_API_KEY.
+
+    Exits with 1 when the passages do not hold the answer.
+    """
+    from ctx_pipeline.answers.prompt import answer_prompt
+    from ctx_pipeline.index.search import SearchIndex
+    from ctx_pipeline.settings import load_settings
+
+    settings = load_settings()
+    found = SearchIndex.open(settings.storage.uri, settings).search_with_warnings(
+        question, k, where=where, rerank=rerank
+    )
+    prompt = answer_prompt(question, found.hits, original_only=original_only)
+    if show_prompt:
+        shown = json.dumps({"system": prompt.system, "content": prompt.content}, ensure_ascii=False)
+        click.echo(shown if as_json else str(prompt))
+        return DONE
+    if not found.hits:
+        raise CtxError("nothing was found to answer from; `ctx-pipeline search` shows what a query finds")
+    from ctx_pipeline.answers.answer import ask as ask_claude
+
+    answer = ask_claude(prompt, found.hits, settings.answers)
+    if as_json:
+        click.echo(json.dumps(answer.to_json(), ensure_ascii=False))
+    else:
+        from ctx_pipeline.display import answer_lines
+
+        click.echo(answer_lines(answer))
+    for warning in [*found.warnings, *answer.warnings]:
+        click.echo(warning, err=True)
+    return DONE if answer.answered else FOUND
