@@ -24,6 +24,7 @@ class Entry:
     rest: str = ""
     shape: str = ""
     view_tokens: int = 0
+    crowded: bool = False
     marked: bool = False
     started_at: float = 0.0
     began_at: float | None = None

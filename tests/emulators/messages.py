@@ -69,6 +69,7 @@ class MessagesEmulator:
         self.cache = PromptCache(clock)
         self.limits = RateLimits(limits or {}, clock)
         self._asks: Counter[str] = Counter()
+        self._open: set[int] = set()
         self._server: _Server | None = None
 
     @property
@@ -97,13 +98,20 @@ class MessagesEmulator:
         with self.lock:
             entry = Entry(len(self.bill.entries) + 1, started_at=self.clock())
             self.bill.entries.append(entry)
-            self.bill.in_flight += 1
+            self._open.add(entry.number)
+            self.bill.in_flight = len(self._open)
             self.bill.most_in_flight = max(self.bill.most_in_flight, self.bill.in_flight)
+            entry.crowded = self.bill.in_flight > self.max_in_flight
         try:
             yield entry
         finally:
-            with self.lock:
-                self.bill.in_flight -= 1
+            self.leave(entry)
+
+    def leave(self, entry: Entry) -> None:
+        """No longer in flight: before the last bytes, as the client may send its next request when it has them."""
+        with self.lock:
+            self._open.discard(entry.number)
+            self.bill.in_flight = len(self._open)
 
     def fault_for(self, body: dict[str, Any], number: int) -> Fault | None:
         digest = sha(body)
@@ -128,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
-    _request_id = ""
+    _entry = Entry(0)
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -136,6 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
     @property
     def emulator(self) -> MessagesEmulator:
         return self.server.emulator
+
+    def _request_id(self) -> str:
+        return f"req_{self._entry.number:08d}"
 
     def do_GET(self) -> None:
         if self.path == "/emulator/bill":
@@ -147,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self.emulator.entry() as entry:
-            self._request_id = f"req_{entry.number:08d}"
+            self._entry = entry
             try:
                 self._serve(raw, entry)
             except ApiError as error:
@@ -164,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.emulator.bodies.append(body)
             self.emulator.headers.append(dict(self.headers))
         fault = self.emulator.fault_for(body, entry.number)
-        if self.emulator.bill.in_flight > self.emulator.max_in_flight:
+        if entry.crowded:
             raise ApiError(529, "Overloaded")
         if fault is not None and self._fails_before_response(fault, entry):
             return None
@@ -172,7 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
             plan = self.emulator.cache.plan(body)
             fresh = plan.usage["input_tokens"] + plan.usage["cache_creation_input_tokens"]
             self.emulator.limits.take(requests=1, input_tokens=fresh, output_tokens=1)
-        self.emulator.closing.wait(self.emulator.first_token_s)
+        slow_s = fault.seconds if fault is not None else 0.0
+        self.emulator.closing.wait(self.emulator.first_token_s + slow_s)
         with self.emulator.lock:
             self.emulator.cache.publish(plan)
             entry.status, entry.began_at = 200, self.emulator.clock()
@@ -202,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, error: ApiError, entry: Entry) -> None:
         entry.status, entry.reason = error.status, error.message
-        self._json(error.status, {**error.body(), "request_id": self._request_id}, error.headers)
+        self._json(error.status, {**error.body(), "request_id": self._request_id()}, error.headers)
 
     def _fails_before_response(self, fault: Fault, entry: Entry) -> bool:
         """Whether the fault has already answered, or never will; none of this is billed."""
@@ -266,6 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
         delta = {"stop_reason": answer.stop_reason, "stop_sequence": None}
         told = {name: value for name, value in usage.items() if name not in ("cache_creation", "service_tier")}
         self._event("message_delta", {"delta": delta, "usage": told})
+        self.emulator.leave(entry)
         self._event("message_stop", {})
         return self._chunk(b"")
 
@@ -311,12 +324,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, json.dumps(values).encode(), "application/json", headers or {})
 
     def _send(self, status: int, data: bytes, content_type: str, headers: dict[str, str]) -> None:
+        self.emulator.leave(self._entry)
         self.send_response(status)
         self._send_headers({"Content-Type": content_type, "Content-Length": str(len(data)), **headers})
         self.wfile.write(data)
 
     def _send_headers(self, headers: dict[str, str]) -> None:
-        for name, value in {"x-emulator": "1", "request-id": self._request_id, **headers}.items():
+        for name, value in {"x-emulator": "1", "request-id": self._request_id(), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
 
