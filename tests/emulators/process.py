@@ -33,4 +33,3 @@ def emulator_process(*options: str) -> Iterator[EmulatorProcess]:
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield EmulatorProcess(f"http://127.0.0.1:{int(process.stdout.readline())}")
-        process.communicate()
