@@ -503,6 +503,25 @@ def test_the_beginning_is_told_once_although_it_took_two_responses() -> None:
     assert begun == [2]
 
 
+def test_mixed_faults_on_a_third_of_the_calls_cost_no_answer_and_no_needless_call() -> None:
+    counted = Counted()
+    kinds = ["429", "500", "529", "close", "disconnect", "sse_error", "empty", "web_page"]
+    script = [(faults.share(0.05, seed), faults.named(kind)) for seed, kind in enumerate(kinds)]
+
+    async def run(api: MessagesEmulator) -> list[Reply]:
+        async with client_of(api, Waits(), count_usage=counted) as client:
+            asked = [Request(HAIKU, 100, (Block(VIEW, "5m"), Block(f"chunk {n}"))) for n in range(80)]
+            return await asyncio.gather(*(client.call(request, deadline_s=1e9) for request in asked))
+
+    with MessagesEmulator(faults=script) as api:
+        replies = run_sync(run(api))
+        for number, reply in enumerate(replies):
+            assert digest(f"chunk {number}") in reply.text
+        assert len(api.bill.entries) == 80 + sum(entry.fault != "" for entry in api.bill.entries) > 100
+        assert counted.usd == api.bill.usd
+        assert sum((reply.usd for reply in replies), Decimal(0)) < api.bill.usd
+
+
 # --- The key ---------------------------------------------------------------------------------------------------------
 
 

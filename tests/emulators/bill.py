@@ -19,6 +19,7 @@ class Entry:
     number: int
     status: int = 0
     reason: str = ""
+    fault: str = ""
     model: str = ""
     view: str = ""
     rest: str = ""

@@ -79,6 +79,7 @@ class Handler(BaseHTTPRequestHandler):
             self.emulator.bodies.append(body)
             self.emulator.headers.append(dict(self.headers))
         fault = self.emulator.fault_for(body, entry.number)
+        entry.fault = fault.kind if fault is not None else ""
         if entry.crowded:
             raise ApiError(529, "Overloaded")
         if fault is not None and self._fails_before_response(fault, entry):
@@ -127,7 +128,6 @@ class Handler(BaseHTTPRequestHandler):
         if fault.kind == "status":
             assert fault.error is not None
             raise fault.error
-        entry.reason = fault.kind
         if fault.kind == "web_page":
             entry.status = 200
             self._send(200, b"<html><body>Sign in to the network</body></html>", "text/html", {})
@@ -148,13 +148,11 @@ class Handler(BaseHTTPRequestHandler):
             self._event("error", fault.error.body())
             self._chunk(b"")
         else:
-            entry.reason = ""
             return False
         return True
 
     def _stream(self, entry: Entry, answer: Answer, usage: dict[str, Any], fault: Fault | None) -> None:
         broken = fault.kind if fault is not None and fault.kind in ("disconnect", "keep_alive", "sse_error") else ""
-        entry.reason = broken
         entry.billed = answer.billed
         entry.usage = {**usage, "output_tokens": 1}
         self._open_stream()
