@@ -31,6 +31,7 @@ from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.claude.request import Request
 from ctx_pipeline.claude.response import Received
 from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.errors import SettingsError
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -86,7 +87,8 @@ class ClaudeClient:
     exactly once for each response that costs money, whether it was of use or not: the one place where usage is counted.
     Use it with `async with`, inside the coroutine given to `run_sync`.
 
-    Raises FatalCallError without a usable key. Neither `repr` nor any message holds the key.
+    Raises FatalCallError without a usable key, SettingsError for an address that is none. Neither `repr` nor any
+    message holds the key.
     """
 
     def __init__(
@@ -105,6 +107,10 @@ class ClaudeClient:
         self._prices = prices
         self._key = _usable_key(api_key)
         self._base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
+        if not self._base_url.startswith(("https://", "http://")):
+            raise SettingsError(
+                "the address of the Claude API (ANTHROPIC_BASE_URL) must begin with https:// or http://"
+            )
         self._count_usage = count_usage
         self._limiter = limiter or NoLimit()
         self._retry = retry or RetryPolicy()
@@ -132,6 +138,8 @@ class ClaudeClient:
         without prices (before anything is sent).
         """
         self._prices.model(request.model)
+        # The first import of the SDK takes seconds, which belong to no deadline.
+        self._open_sdk()
         begun = _Once(on_first_event)
         started = deadline = math.inf
         unusable = 0
@@ -247,9 +255,15 @@ def _usable_key(given: SecretStr | str | None) -> SecretStr:
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end from code that is not asynchronous, also below a running event loop (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _in_event_loop():
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

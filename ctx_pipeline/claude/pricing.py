@@ -87,18 +87,18 @@ class Prices(BaseModel):
 
         Raises SettingsError naming the file, the key and what is wrong.
         """
-        packaged = resources.files("ctx_pipeline.claude") / "prices.toml"
+        place = path or resources.files("ctx_pipeline.claude") / "prices.toml"
         try:
-            text = (packaged if path is None else path).read_text(encoding="utf-8")
+            text = place.read_text(encoding="utf-8")
             values: dict[str, Any] = tomllib.loads(text, parse_float=Decimal)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SettingsError(f"{SETTINGS_KEY}: {path} cannot be read as TOML ({error})") from None
+            raise SettingsError(f"{SETTINGS_KEY}: {place} cannot be read as TOML ({error})") from None
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(map(str, first["loc"]))
-            raise SettingsError(f"{SETTINGS_KEY}: {path}: {key}: {first['msg']}") from None
+            raise SettingsError(f"{SETTINGS_KEY}: {place}: {key}: {first['msg']}") from None
 
     def model(self, name: str) -> ModelPrices:
         """The prices of a model; `claude-haiku-4-5-20251001` and `-latest` are priced as `claude-haiku-4-5`.
@@ -114,7 +114,7 @@ class Prices(BaseModel):
         return found
 
     def cost(self, usage: Usage, model: str, batch: bool = False) -> Decimal:
-        """USD of ONE request (the price step looks at its prompt), half of it or so in a message batch.
+        """USD of ONE request: the price step looks at its prompt. `batch` applies the model's batch factor.
 
         Raises SettingsError for a model without prices.
         """

@@ -19,11 +19,13 @@ class Entry:
     number: int
     status: int = 0
     reason: str = ""
+    fault: str = ""
     model: str = ""
     view: str = ""
     rest: str = ""
     shape: str = ""
     view_tokens: int = 0
+    crowded: bool = False
     marked: bool = False
     started_at: float = 0.0
     began_at: float | None = None

@@ -25,12 +25,13 @@ When = Callable[[Call], bool]
 
 @dataclass(frozen=True)
 class Fault:
-    """One of the ways of `KINDS`; `after_output` puts it behind the first words of the answer."""
+    """One of the ways below; `after_output` puts it behind the first words of the answer."""
 
     kind: str
     error: ApiError | None = None
     text: str = ""
     after_output: bool = False
+    seconds: float = 0.0
 
 
 def status(code: int, message: str = "emulated fault", **headers: str) -> Fault:
@@ -80,6 +81,11 @@ TRUNCATED = Fault("truncated")
 def stop_reason(reason: str) -> Fault:
     """The whole answer, with another stop reason."""
     return Fault("stop_reason", text=reason)
+
+
+def slow(seconds: float) -> Fault:
+    """The response begins later."""
+    return Fault("slow", seconds=seconds)
 
 
 def text(answer: str) -> Fault:
