@@ -82,6 +82,12 @@ def source(lines: str) -> str:
         ("[search]\nlanguages = []", "search.languages", "at least one"),
         ("[search]\nlanguages = ['Greek', 'Greek']", "search.languages", "none twice"),
         ("[search]\ncandidates = 0", "search.candidates", "greater than or equal to 1"),
+        ("[search]\nrerank = 'magic'", "search.rerank", "'none', 'claude', 'voyage', 'cohere' or 'cross-encoder'"),
+        ("[search]\nrerank_model = ''", "search.rerank_model", "at least 1 character"),
+        ("[search]\nrerank_base_url = 'localhost'", "search.rerank_base_url", "http://"),
+        ("[search]\nrerank_max_usd = -0.1", "search.rerank_max_usd", "greater than or equal to 0"),
+        ("[search]\nrerank_max_usd = inf", "search.rerank_max_usd", "finite"),
+        ("[embedding]\nmodel = 'Voyage-4'", "embedding.model", "voyage-..."),
         ("[embedding]\nmodel = 'bge-m3'", "embedding.model", "multilingual-e5-small, hashing"),
         ("[embedding]\nbase_url = 'localhost:8080'\nmodel = 'm'", "embedding.base_url", "http://"),
         ("[embedding]\nbase_url = ''", "embedding.base_url", "http://"),
@@ -314,6 +320,14 @@ def test_secrets_are_in_no_message_and_no_repr(folder: Path) -> None:
     assert SECRET not in refusal(folder, CTX_EMBEDDING__MODEL="unknown", **key)
     assert SECRET not in refusal(folder, CTX_STORAGE__URI=f"s3://me:{SECRET}@bucket/x", **key)
     assert SECRET not in refusal(folder, f"[embedding]\napi_key = '{SECRET}'\nunknown = 1")
+
+
+def test_rerankers_and_models_of_voyage_are_set_by_plain_words(folder: Path) -> None:
+    settings = load(
+        folder, CTX_SEARCH__RERANK="cross-encoder", CTX_SEARCH__RERANK_MAX_USD="1", CTX_EMBEDDING__MODEL="voyage-4"
+    )
+    assert (settings.search.rerank, settings.search.rerank_max_usd) == ("cross-encoder", 1.0)
+    assert (settings.embedding.model, settings.embedding.base_url) == ("voyage-4", None)
 
 
 def test_settings_do_not_change() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from ctx_pipeline.claude.client import ClaudeClient, RetryPolicy, run_sync
 from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.claude.request import Block, Request
 from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.errors import CtxError, TransientError
 from ctx_pipeline.rerank.listwise import Answer, rank
 from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
 
@@ -20,6 +22,18 @@ RETRY = RetryPolicy(
     attempts=3, unusable_attempts=1, first_wait_s=0.5, longest_wait_s=5, longest_retry_after_s=5, attempt_s=30
 )
 _DEADLINE_S = 60
+
+
+@dataclass
+class _Bill:
+    """What the responses to a query cost, useless ones included."""
+
+    usd: Decimal = Decimal(0)
+    tokens: int = 0
+
+    def add(self, request: Request, usage: Usage, usd: Decimal) -> None:
+        self.usd += usd
+        self.tokens += usage.total_input + usage.output
 
 
 class ClaudeReranker(Reranker):
@@ -41,21 +55,26 @@ class ClaudeReranker(Reranker):
     def rerank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
         """See Reranker."""
         started = time.monotonic()
-        report = run_sync(self._rank(query, candidates, k))
-        return replace(report, seconds=time.monotonic() - started)
+        bill = _Bill()
+        try:
+            report = run_sync(self._rank(query, candidates, k, bill))
+        except CtxError as error:
+            if not bill.usd:
+                raise
+            raise TransientError(f"{error}; {bill.usd:.4f} USD were spent") from error
+        return replace(report, seconds=time.monotonic() - started, usd=float(bill.usd), tokens=bill.tokens)
 
-    async def _rank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
+    async def _rank(self, query: str, candidates: Sequence[Candidate], k: int, bill: _Bill) -> Reranked:
         prices = Prices.load()
 
         def worst_usd(input_tokens: int, output_tokens: int) -> float:
             return float(prices.cost(Usage(input=input_tokens, output=output_tokens), self.model))
 
-        async with ClaudeClient(prices, base_url=self._base_url, retry=self._retry) as client:
+        async with ClaudeClient(prices, base_url=self._base_url, count_usage=bill.add, retry=self._retry) as client:
 
             async def call(system: str, content: str, schema: Mapping[str, Any], max_tokens: int) -> Answer:
                 request = Request(self.model, max_tokens, (Block(content),), system, schema, label="rerank")
                 reply = await client.call(request, deadline_s=_DEADLINE_S)
-                tokens = reply.usage.total_input + reply.usage.output
-                return Answer(reply.text, tokens, float(reply.usd), reply.model)
+                return Answer(reply.text, float(reply.usd), reply.model)
 
             return await rank(query, candidates, k, call, worst_usd, self._max_usd)

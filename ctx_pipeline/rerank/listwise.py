@@ -44,7 +44,6 @@ class Answer:
     """What a model answered, and what that cost."""
 
     text: str
-    tokens: int
     usd: float
     model: str
 
@@ -70,9 +69,10 @@ async def rank(
     Models favour passages by their place in the list, and the list comes best first from the fusion: so passages are
     shown in an order that depends on the query alone, and in its reverse. The mean of both ranks decides.
 
-    No more than `max_usd` is spent: `worst_usd(input tokens, output tokens)` is reserved before a request is sent.
-    Where it is too little for two rankings, or one of them fails, the other decides, and a warning says so. Raises
-    FatalError when it is too little for one, and what `call` raises when none succeeds. `seconds` is 0.
+    `worst_usd(input tokens, output tokens)` is reserved of `max_usd` before a request is sent; when one costs more than
+    that, no other is sent which the rest does not cover. Where the budget is too little for two rankings, or one of
+    them fails, the other decides, and a warning says so. Raises FatalError when it is too little for one, and what
+    `call` raises when none succeeds. `seconds` is 0.
     """
     passages = [candidate.passage[:PASSAGE_CHARS] for candidate in candidates]
     around, *tokens = estimated_tokens([SYSTEM + prompt(query, [], k), *passages])
@@ -102,11 +102,9 @@ async def rank(
     )
     rankings = [ranking for ranking in tried if isinstance(ranking, list)]
     failures = [failure for failure in tried if isinstance(failure, BaseException)]
-    usd = sum(answer.usd for answer in answers)
-    if not all(isinstance(failure, CtxError) for failure in failures) or (failures and not rankings and not usd):
-        raise failures[0]
-    if not rankings:
-        raise TransientError(f"{failures[0]}; {usd:.4f} USD were spent") from failures[0]
+    for failure in failures:
+        if not rankings or not isinstance(failure, CtxError):
+            raise failure
     warnings = [f"reranked by one of two rankings: {failure}" for failure in failures]
     if len(orders) == 1:
         warnings.append(
@@ -118,8 +116,7 @@ async def rank(
         scores=[score for _, score in best],
         model=answers[0].model if answers else "none",
         seconds=0.0,
-        usd=usd,
-        tokens=sum(answer.tokens for answer in answers),
+        usd=sum(answer.usd for answer in answers),
         warnings=warnings,
     )
 
