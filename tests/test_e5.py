@@ -30,7 +30,6 @@ CONTEXTUAL = (
     "This chunk is from an SEC filing on ACME corp's performance in Q2 2023; "
     f"the previous quarter's revenue was $314 million. {PLAIN}"
 )
-GLOBEX = "Globex opened a second warehouse in Rotterdam and hired forty people."
 
 HOSTILE = {
     "empty": "",
@@ -67,14 +66,6 @@ def vocabulary(weights: Weights) -> bytes:
 
 def new_tokenizer(weights: Weights, vocabulary: bytes) -> UnigramTokenizer:
     return UnigramTokenizer(vocabulary, weights.piece_scores, weights.normalization, weights.unk_id)
-
-
-def test_context_brings_the_chunk_nearer_to_the_question(embedder: E5Embedder) -> None:
-    question = embedder.embed_query(QUESTION)
-    plain, contextual, globex = embedder.embed_passages([PLAIN, CONTEXTUAL, GLOBEX]) @ question
-    assert contextual > plain > globex
-    # fp32 gives 0.804 and 0.942; int8 0.802 and 0.932.
-    assert (plain, contextual) == (pytest.approx(0.802, abs=0.01), pytest.approx(0.932, abs=0.01))
 
 
 @pytest.mark.parametrize("text", ["El límite sube a 1.000.", "日本語の文章です。"])
