@@ -39,7 +39,7 @@ CONTEXT_TOKENS = 128
 """Room kept for the context of a chunk, counted by the embedder's tokenizer. Constant: changing how contexts are
 written must not cut the documents anew, and evaluation compares methods on the same chunks."""
 
-BUILT_IN_EMBEDDERS = ("multilingual-e5-small", "hashing")
+BUILT_IN_EMBEDDERS = ("multilingual-e5-small", "hashing", "all-MiniLM-L6-v2")
 VOYAGE_PREFIX = "voyage-"
 """Embedding models with such a name are asked of Voyage."""
 Rerank = Literal["none", "claude", "voyage", "cohere", "cross-encoder"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from ctx_pipeline.embedding.minilm import MODEL, VOCABULARY, MiniLMEmbedder
 from tests.project import Project, make_dagster_home
 
 CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
@@ -55,6 +57,15 @@ def e5_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     yield shared / "e5-cache"
+
+
+@pytest.fixture(scope="session")
+def minilm() -> MiniLMEmbedder:
+    """The optional embedder; its absence is an error in CI and a skip elsewhere."""
+    missing = [file.package for file in (MODEL, VOCABULARY) if importlib.util.find_spec(file.package) is None]
+    if missing and not os.environ.get("CI"):
+        pytest.skip(f"{' and '.join(missing)} not installed: pip install 'ctx-pipeline[minilm]'")
+    return MiniLMEmbedder()
 
 
 @pytest.fixture(scope="session")

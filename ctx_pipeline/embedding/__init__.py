@@ -36,6 +36,10 @@ def open_embedder(settings: EmbeddingSettings) -> Embedder:
         from ctx_pipeline.embedding.hashing import HashingEmbedder
 
         return HashingEmbedder()
+    if settings.model == "all-MiniLM-L6-v2":
+        from ctx_pipeline.embedding.minilm import MiniLMEmbedder
+
+        return MiniLMEmbedder()
     from ctx_pipeline.embedding.e5 import E5Embedder
 
     return E5Embedder(settings.path)

