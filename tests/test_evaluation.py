@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from ctx_pipeline.chunking.recursive import Chunk
-from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.contexts.model import Context, Progress, Written
 from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.defs.evaluation import CHECK, JOB, NAME
 from ctx_pipeline.documents.model import Document
@@ -157,8 +157,16 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
         method = "claude"
         fingerprint = "emulated"
 
-        def write(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context] | Exception]:
-            return [[Context("digest", "", ladder_module.EMULATOR) for _ in chunks] for _, chunks in documents]
+        def can_take_up(self) -> frozenset[str]:
+            return frozenset()
+
+        def write(
+            self,
+            documents: Sequence[tuple[Document, Sequence[Chunk]]],
+            progress: Callable[[Progress], None] = lambda progress: None,
+        ) -> list[Written | Exception]:
+            emulated = Context("digest", "", ladder_module.EMULATOR)
+            return [Written([emulated for _ in chunks]) for _, chunks in documents]
 
     pipeline = Pipeline(project.settings, contextualizer=Emulated())
     ladder = evaluate_corpus(pipeline, queries, files=True).ladder

@@ -36,7 +36,7 @@ def contexts(
     writer = OutlineContextualizer(max_tokens, count, "test")
     [result] = writer.write([(document(title), [chunk(*path) for path in paths])])
     assert not isinstance(result, Exception)
-    return result
+    return result.contexts
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_tokens_are_counted_once_for_all_chunks_of_a_batch() -> None:
 )
 def test_the_keyword_leg_also_gets_the_words_of_the_path_below_the_source(doc_id: str, words: str) -> None:
     [[context]] = [
-        result
+        result.contexts
         for result in OutlineContextualizer(100, COUNTERS["words"], "test").write([(document("T", doc_id), [chunk()])])
         if not isinstance(result, Exception)
     ]
@@ -173,4 +173,4 @@ def test_what_changes_a_context_changes_the_fingerprint() -> None:
 def test_no_contextualizer_leaves_every_chunk_as_it_is() -> None:
     [result] = NoContextualizer().write([(document("T"), [chunk("A"), chunk("B")])])
     assert not isinstance(result, Exception)
-    assert [(context.text, context.keywords, context.status) for context in result] == [("", "", "written")] * 2
+    assert [(context.text, context.keywords, context.status) for context in result.contexts] == [("", "", "written")] * 2

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal, Protocol
 
 from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.documents.model import Document
 
 Status = Literal["written", "fallback", "pending"]
+NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,28 @@ class Context:
     """Key of the paid request behind the text; empty for contexts that cost nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The contexts of one document, and what was paid for them now."""
+
+    contexts: list[Context]
+    """One for each chunk, in order."""
+    usage: Usage = NO_USAGE
+    usd: Decimal = Decimal(0)
+    calls: int = 0
+    """Calls that were answered; contexts used again cost none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the contexts of a refresh are."""
+
+    done: int
+    total: int
+    usage: Usage
+    usd: Decimal
+
+
 class Contextualizer(Protocol):
     """Writes contexts for the chunks of documents."""
 
@@ -36,10 +61,21 @@ class Contextualizer(Protocol):
     fingerprint: str
     """Identity of everything that affects a context; the context stage's hash."""
 
-    def write(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context] | Exception]:
+    def can_take_up(self) -> frozenset[str]:
+        """Reasons of pending contexts (`no_key`, `budget`, `auth`) that no longer hold, so that a refresh tries again.
+
+        Reads settings and environment only.
+        """
+        ...
+
+    def write(
+        self,
+        documents: Sequence[tuple[Document, Sequence[Chunk]]],
+        progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> list[Written | Exception]:
         """One result per document, in order: a context for each of its chunks, or why the document failed.
 
-        Documents come together so that calls of several documents can share one pool. Raises FatalError only when
-        nothing more can be written in this run.
+        Documents come together so that calls of several documents can share one pool. `progress` is told from time to
+        time how far the contexts of these documents are. Nothing that was paid for is lost by an error.
         """
         ...

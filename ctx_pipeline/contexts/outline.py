@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
 from ctx_pipeline.chunking.recursive import Chunk
-from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.contexts.model import Context, Progress, Written
 from ctx_pipeline.documents.model import Document
 
 VERSION = 1
@@ -25,15 +25,25 @@ class OutlineContextualizer:
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
 
-    def write(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context] | Exception]:
+    def can_take_up(self) -> frozenset[str]:
+        """See Contextualizer. Nothing is ever pending."""
+        return frozenset()
+
+    def write(
+        self,
+        documents: Sequence[tuple[Document, Sequence[Chunk]]],
+        progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> list[Written | Exception]:
         """See Contextualizer."""
         paths = {outline_path(document, chunk) for document, chunks in documents for chunk in chunks}
         fitted = self._fit(sorted(paths))
         return [
-            [
-                Context(text=fitted[outline_path(document, chunk)], keywords=_file_words(document), method=self.method)
-                for chunk in chunks
-            ]
+            Written(
+                [
+                    Context(fitted[outline_path(document, chunk)], keywords=_file_words(document), method=self.method)
+                    for chunk in chunks
+                ]
+            )
             for document, chunks in documents
         ]
 
@@ -64,9 +74,17 @@ class NoContextualizer:
     method = "none"
     fingerprint = "none/1"
 
-    def write(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context] | Exception]:
+    def can_take_up(self) -> frozenset[str]:
+        """See Contextualizer. Nothing is ever pending."""
+        return frozenset()
+
+    def write(
+        self,
+        documents: Sequence[tuple[Document, Sequence[Chunk]]],
+        progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> list[Written | Exception]:
         """See Contextualizer."""
-        return [[Context(text="", keywords="", method=self.method) for _ in chunks] for _, chunks in documents]
+        return [Written([Context(text="", keywords="", method=self.method) for _ in chunks]) for _, chunks in documents]
 
 
 def outline_path(document: Document, chunk: Chunk) -> tuple[str, ...]:

@@ -183,7 +183,7 @@ def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
     for doc_id, result in zip(doc_ids, results, strict=True):
         if isinstance(result, Exception):
             raise NotMeasuredError(f"the contexts of {doc_id} could not be written ({result})")
-        written[doc_id] = result
+        written[doc_id] = result.contexts
     return written
 
 

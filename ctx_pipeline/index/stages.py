@@ -159,7 +159,7 @@ class StageRunner:
                 if isinstance(result, Exception):
                     outcome.error = result
                 else:
-                    outcome.contexts = result
+                    outcome.contexts = result.contexts
         self._write(CONTEXTS, Stage.CONTEXTS, fresh, lambda o, v: rows.context_rows(o.doc_id, o.contexts, v))
         stored = [o for o in outcomes if Stage.CONTEXTS not in o.task.stages]
         found = _by_document(self._store, CONTEXTS, stored)
