@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.contexts.outline import NoContextualizer, OutlineContextualizer
 from ctx_pipeline.documents.model import Document, Parsed

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ctx_pipeline.chunking import open_chunker
 from ctx_pipeline.contexts import open_contextualizer
 from ctx_pipeline.documents.source import FoundFile, SourceScan
 from ctx_pipeline.embedding import open_embedder
@@ -137,7 +138,8 @@ def hashes_of(**sections: Mapping[str, Any]) -> StageHashes:
     values = {"embedding": {"model": "hashing"}, **sections}
     made = Settings.model_validate(values)
     embedder = open_embedder(made.embedding)
-    return stage_hashes(made, embedder, open_contextualizer(made.contexts, embedder))
+    chunker = open_chunker(made.chunking, embedder)
+    return stage_hashes(made, embedder, chunker, open_contextualizer(made.contexts, embedder))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import regex  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.chunking.model import Chunk, SizeLimit
+from ctx_pipeline.chunking.recursive import split
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.markdown import Block, markdown_blocks
 

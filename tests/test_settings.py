@@ -72,7 +72,7 @@ def source(lines: str) -> str:
         # values
         ("[chunking]\nmax_tokens = 31", "chunking.max_tokens", "greater than or equal to 32"),
         ("[chunking]\nmax_tokens = 8193", "chunking.max_tokens", "less than or equal to 8192"),
-        ("[chunking]\nstrategy = 'semantic'", "chunking.strategy", "'recursive'"),
+        ("[chunking]\nstrategy = 'magic'", "chunking.strategy", "'recursive'"),
         ("[contexts]\nmethod = 'magic'", "contexts.method", "'outline' or 'none'"),
         ("[storage]\nretention = -1", "storage.retention", "greater than or equal to 0"),
         ("[storage]\nretention = 99999999999999999999", "storage.retention", "less than or equal to"),

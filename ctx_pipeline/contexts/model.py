@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.documents.model import Document
 
 Status = Literal["written", "fallback", "pending"]
