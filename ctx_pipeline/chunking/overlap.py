@@ -53,7 +53,7 @@ def overlapping_spans(
 
 
 def _sentence_starts(text: str, units: Sequence[Unit], before: Range, most_chars: int) -> Iterator[int]:
-    """Where sentences of a range begin, last first, without the range's first and none inside headings, tables and code."""
+    """Where sentences of a range begin, last first, without its first; headings, tables and code count as sentences."""
     first, last = before
     for unit in reversed(units[first:last]):
         is_whole = unit.sticky or unit.kind in WHOLE
