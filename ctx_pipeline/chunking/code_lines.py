@@ -28,8 +28,8 @@ _NAMESPACE = re.compile(
 _TYPE = re.compile(
     rf"""{_MODIFIERS}(?:enum\s+class|enum\s+struct|class|struct|interface|trait|enum|union|object|protocol|extension
     |record|contract|defmodule|@interface)\s+
-    (?:[A-Z_]{{3,}}(?:\([^()]*\))?\s+(?!extends|implements|final|with)(?=\w))?  # a macro for exported symbols
-    (?P<name>[\w.:$]+)(?!\s*[*&]*\s*\w+\s*[\[=;(])                              # no function or variable of that type
+    (?:[A-Z][A-Z0-9_]{{2,}}(?:\([^()]*\))?\s+(?!extends|implements|final|with)(?=\w))?  # a macro for exported symbols
+    (?P<name>[\w.:$]++)(?!\s*[*&]|\s*\w+\s*[\[=;(])  # no function or variable of that type
     """,
     re.VERBOSE,
 )

@@ -94,21 +94,20 @@ def code_blocks(text: str, definitions: Sequence[Definition]) -> list[Block]:
 
     A short header stays with the first definition inside, and closing brackets with what they follow.
     """
-    cuts = [(0, 1)]
-    for definition in definitions:
-        cuts += [(definition.start, definition.depth + 1), (definition.end, definition.depth + 1)]
-    cuts.sort(key=lambda cut: cut[0])
+    starts = [(definition.start, 1, definition.depth + 1) for definition in definitions]
+    ends = [(definition.end, 0, -definition.depth - 1) for definition in definitions]
+    cuts = [(offset, abs(level)) for offset, _, level in sorted([(0, 0, 1), *starts, *ends])]
     blocks: list[Block] = []
     held: tuple[int, int] | None = None
-    for (start, level), (end, next_level) in pairwise([*cuts, (len(text), 0)]):
-        start, end = trimmed(text, start, end)
+    for (cut, cut_level), (next_cut, next_level) in pairwise([*cuts, (len(text), 0)]):
+        start, end = trimmed(text, cut, next_cut)
         if start == end:
             continue
-        if _CLOSERS.fullmatch(text, start, end) and blocks and not held:
+        if blocks and not held and _CLOSERS.fullmatch(text, start, end):
             blocks[-1] = Block("code", blocks[-1].start, end, level=blocks[-1].level)
             continue
-        start, level = held or (start, level)
-        held = (start, level) if next_level > level and end - start <= _HEADER_CHARS else None
+        start, level = held or (start, cut_level)
+        held = (start, level) if next_level > cut_level and end - start <= _HEADER_CHARS else None
         if not held:
             blocks.append(Block("code", start, end, level=level))
     return blocks
