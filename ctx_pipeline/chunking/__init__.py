@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ctx_pipeline.chunking.fixed import FixedChunker
 from ctx_pipeline.chunking.model import Chunker, SizeLimit, embedder_chunk_tokens
 from ctx_pipeline.chunking.recursive import RecursiveChunker
+from ctx_pipeline.chunking.semantic import SemanticChunker
 from ctx_pipeline.chunking.structure import StructureChunker
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import SettingsError
@@ -23,7 +25,11 @@ def open_chunker(settings: ChunkingSettings, embedder: Embedder) -> Chunker:
         )
     identity = f"{limit.max_tokens}/{limit.embedder_tokens}/{settings.overlap}/{embedder.tokenizer}"
     match settings.strategy:
+        case "recursive":
+            return RecursiveChunker(limit, settings.overlap, identity)
+        case "fixed":
+            return FixedChunker(limit, settings.overlap, identity)
         case "structure":
             return StructureChunker(limit, settings.overlap, identity)
-        case _:
-            return RecursiveChunker(limit, settings.overlap, identity)
+        case "semantic":
+            return SemanticChunker(limit, settings.semantic_percentile, embedder, identity)

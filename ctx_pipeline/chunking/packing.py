@@ -106,8 +106,8 @@ def pack(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: se
     """The section's chunks: greedy, but broken at `breaks` and, rather than inside a subsection, before its heading."""
     chunks = []
     start, end = section
-    bundles = _bundles(units, section, estimates, breaks)
-    for (first, last), subsection_end in zip(bundles, _subsection_ends(units, bundles, end), strict=True):
+    together = bundles(units, section, estimates, breaks)
+    for (first, last), subsection_end in zip(together, _subsection_ends(units, together, end), strict=True):
         if first > start and (
             first in breaks
             or not estimates.fit(start, last)
@@ -121,9 +121,9 @@ def pack(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: se
     return [*chunks, (start, end)]
 
 
-def _bundles(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
+def bundles(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
     """Ranges that stay together: content with the headings before it, as many of the last ones as fit."""
-    bundles = []
+    found = []
     start, end = section
     for position in range(start, end):
         if units[position].sticky and position + 1 < end:
@@ -131,10 +131,10 @@ def _bundles(units: Sequence[Unit], section: Range, estimates: Estimates, breaks
         first = position
         while first > start and first not in breaks and estimates.fit(first - 1, position + 1):
             first -= 1
-        bundles += [(alone, alone + 1) for alone in range(start, first)]
-        bundles.append((first, position + 1))
+        found += [(alone, alone + 1) for alone in range(start, first)]
+        found.append((first, position + 1))
         start = position + 1
-    return bundles
+    return found
 
 
 def _subsection_ends(units: Sequence[Unit], bundles: Sequence[Range], section_end: int) -> list[int]:
