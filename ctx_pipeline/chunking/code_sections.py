@@ -30,7 +30,7 @@ _MOST_DECORATOR_LINES = 50
 
 # A class's first line alone is as good as a heading: it stays with the first method.
 _HEADER_CHARS = 200
-_CLOSERS = re.compile(r"(?:[\s)\]};,]|\bend\b)*")
+_CLOSERS = re.compile(r"(?:[\s)\]};,]|\bend\b|//[^\r\n]*+)*+")
 
 # Code is told from prose by the lines at its beginning; comments say nothing, for they are prose themselves.
 _SAMPLE_CHARS = 20_000
@@ -92,7 +92,7 @@ def find_definitions(text: str) -> list[Definition]:
 def code_blocks(text: str, definitions: Sequence[Definition]) -> list[Block]:
     """Blocks that begin where definitions begin and end; level = 1 + the definitions around what a block begins with.
 
-    A short header stays with the first definition inside, and closing brackets with what they follow.
+    A short header or label stays with the definition after it, and closing brackets with what they follow.
     """
     starts = [(definition.start, 1, definition.depth + 1) for definition in definitions]
     ends = [(definition.end, 0, -definition.depth - 1) for definition in definitions]
@@ -107,8 +107,11 @@ def code_blocks(text: str, definitions: Sequence[Definition]) -> list[Block]:
             blocks[-1] = Block("code", blocks[-1].start, end, level=blocks[-1].level)
             continue
         start, level = held or (start, cut_level)
-        held = (start, level) if next_level > cut_level and end - start <= _HEADER_CHARS else None
-        if not held:
+        is_short = end - start <= _HEADER_CHARS
+        if is_short and (next_level > cut_level or (next_level == cut_level and LABEL.fullmatch(text, start, end))):
+            held = start, level
+        else:
+            held = None
             blocks.append(Block("code", start, end, level=level))
     return blocks
 

@@ -3,19 +3,19 @@
 Each sentence is embedded together with the one before and after it; a boundary lies where the distance from one to the
 next exceeds a percentile of all distances in the document (so a document is cut at the same share of its sentences,
 whatever the embedder's scale). What is larger than a chunk is packed as the recursive strategy packs a section; what is
-smaller than an eighth of one is merged with a neighbour that has room.
+smaller than an eighth of one is merged with the neighbour it is more alike to, if there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from ctx_pipeline.chunking import recursive
 from ctx_pipeline.chunking.boundaries import pieces, sentence_cuts
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
-from ctx_pipeline.chunking.packing import Packing, bundles, pack
+from ctx_pipeline.chunking.packing import Estimates, Packing, bundles, pack
 from ctx_pipeline.chunking.units import Range
 from ctx_pipeline.documents.markdown import Block, BlockKind, markdown_blocks, plain_blocks
 from ctx_pipeline.documents.model import Parsed
@@ -66,21 +66,23 @@ class SemanticChunker:
         # Rounded, because the last bits of a sum may differ from one machine to the next.
         distances = np.round(1 - np.einsum("ij,ij->i", vectors[:-1], vectors[1:]), 5)
         threshold = np.percentile(distances, self._percentile)
-        starts = [steps[int(number) + 1][0] for number in np.flatnonzero(distances > threshold)]
-        return list(self._merged(list(pairwise([0, *starts, len(units)])), packing))
+        boundaries = {
+            steps[int(number) + 1][0]: float(distances[number]) for number in np.flatnonzero(distances > threshold)
+        }
+        return _merged(len(units), boundaries, estimates)
 
-    @staticmethod
-    def _merged(groups: Sequence[Range], packing: Packing) -> Iterator[Range]:
-        fit = packing.estimates.fit
-        kept = groups[0]
-        for group in groups[1:]:
-            joined = kept[0], group[1]
-            if (fit(*kept, _TINY_SHARE) or fit(*group, _TINY_SHARE)) and fit(*joined):
-                kept = joined
-            else:
-                yield kept
-                kept = group
-        yield kept
+
+def _merged(unit_count: int, boundaries: Mapping[int, float], estimates: Estimates) -> list[Range]:
+    """Groups between boundaries, given with their distances; tiny ones are joined over the shortest distance first."""
+    groups = list(pairwise([0, *boundaries, unit_count]))
+    end_of, start_of = dict(groups), {end: start for start, end in groups}
+    for boundary in sorted(boundaries, key=lambda boundary: boundaries[boundary]):
+        start, end = start_of[boundary], end_of[boundary]
+        is_tiny = estimates.fit(start, boundary, _TINY_SHARE) or estimates.fit(boundary, end, _TINY_SHARE)
+        if is_tiny and estimates.fit(start, end):
+            end_of[start], start_of[end] = end, start
+            del end_of[boundary], start_of[boundary]
+    return sorted(end_of.items())
 
 
 def _sentences(text: str, blocks: Sequence[Block], *, nested: bool = False) -> Iterator[Block]:
