@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ctx_pipeline.chunking import open_chunker
 from ctx_pipeline.contexts import open_contextualizer
 from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.documents.source import SourceScan, scan
@@ -41,8 +42,9 @@ class Pipeline:
         self.settings = settings
         self.store = Store(settings.storage.uri)
         self.embedder = embedder or open_embedder(settings.embedding)
+        self.chunker = open_chunker(settings.chunking, self.embedder)
         self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder)
-        self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.contextualizer)
+        self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.chunker, self.contextualizer)
 
     def plan(self, options: RefreshOptions | None = None) -> Plan:
         """What a refresh would do. Reads only: sources, ledger and row counts."""
@@ -162,7 +164,7 @@ class Pipeline:
             self.settings,
             self.store,
             ledger,
-            self.embedder,
+            self.chunker,
             self.contextualizer,
             self.hashes,
             tables,

@@ -70,10 +70,25 @@ class StorageSettings(Section):
 
 
 class ChunkingSettings(Section):
-    """How documents are cut; `max_tokens` is a ceiling counted by o200k_base."""
+    """How documents are cut; `max_tokens`, a ceiling, and `overlap` are counted by o200k_base."""
 
-    strategy: Literal["recursive"] = "recursive"
+    strategy: Literal["recursive", "fixed", "structure", "semantic"] = "recursive"
     max_tokens: Annotated[int, Field(strict=True, ge=32, le=8192)] = 512
+    overlap: CountOrZero = 0
+    semantic_percentile: Annotated[int, Field(strict=True, ge=1, le=99)] = 90
+
+    @field_validator("overlap")
+    @classmethod
+    def _overlap_is_used_and_small(cls, value: int, others: ValidationInfo) -> int:
+        if value and others.data.get("strategy") == "semantic":
+            raise ValueError(
+                "must be 0 with chunking.strategy 'semantic', which cuts where the topic changes; "
+                "'recursive', 'fixed' and 'structure' can overlap"
+            )
+        max_tokens = others.data.get("max_tokens", 8192)
+        if 2 * value >= max_tokens:
+            raise ValueError(f"must be less than half of chunking.max_tokens ({max_tokens}), got {value}")
+        return value
 
 
 class ContextSettings(Section):

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context, Progress, Written
 from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.defs.evaluation import CHECK, JOB, NAME

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.contexts.outline import NoContextualizer, OutlineContextualizer
 from ctx_pipeline.documents.model import Document, Parsed
@@ -121,7 +121,7 @@ def test_every_chunk_has_its_own_context_and_documents_do_not_mix() -> None:
     results = writer.write(
         [(document("One"), [chunk("A"), chunk("B"), chunk("A")]), (document("Two"), []), (document("Three"), [chunk()])]
     )
-    assert [[context.text for context in result] for result in results if not isinstance(result, Exception)] == [
+    assert [[c.text for c in result.contexts] for result in results if not isinstance(result, Exception)] == [
         ["One › A", "One › B", "One › A"],
         [],
         ["Three"],

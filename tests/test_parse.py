@@ -136,6 +136,14 @@ def test_only_markdown_has_headings_and_front_matter() -> None:
         assert (parsed.title, parsed.media_type, parsed.metadata) == ("note", "text/plain", {})
 
 
+@pytest.mark.parametrize(
+    ("path", "media_type"),
+    [("a.html", "text/html"), ("A.HTM", "text/html"), ("a.py", "text/x-source"), ("a.rs", "text/x-source")],
+)
+def test_other_text_is_told_apart_by_its_suffix(path: str, media_type: str) -> None:
+    assert parse(b"# One\n\nTwo.", path).media_type == media_type
+
+
 def test_a_long_title_is_cut() -> None:
     assert parse(b"---\ntitle: " + b"word " * 100 + b"\n---\n", "a.md").title == ("word " * 100)[:200].rstrip()
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ctx_pipeline.chunking import open_chunker
 from ctx_pipeline.contexts import open_contextualizer
 from ctx_pipeline.documents.source import FoundFile, SourceScan
 from ctx_pipeline.embedding import open_embedder
@@ -131,19 +132,25 @@ def test_work_is_in_order_of_documents() -> None:
 # Settings ----------------------------------------------------------------------------------------------------------
 
 API = {"base_url": "http://localhost:1", "model": "m", "dimension": 8}
+SEMANTIC = {"chunking": {"strategy": "semantic"}}
 
 
 def hashes_of(**sections: Mapping[str, Any]) -> StageHashes:
     values = {"embedding": {"model": "hashing"}, **sections}
     made = Settings.model_validate(values)
     embedder = open_embedder(made.embedding)
-    return stage_hashes(made, embedder, open_contextualizer(made.contexts, embedder))
+    chunker = open_chunker(made.chunking, embedder)
+    return stage_hashes(made, embedder, chunker, open_contextualizer(made.contexts, embedder))
 
 
 @pytest.mark.parametrize(
     ("before", "after", "stage"),
     [
         ({}, {"chunking": {"max_tokens": 256}}, "chunks"),
+        ({}, {"chunking": {"overlap": 20}}, "chunks"),
+        ({}, {"chunking": {"strategy": "structure"}}, "chunks"),
+        (SEMANTIC, {"chunking": {"strategy": "semantic", "semantic_percentile": 80}}, "chunks"),
+        ({**SEMANTIC, "embedding": API}, {"embedding": {**API, "model": "n"}}, "chunks"),
         ({}, {"contexts": {"method": "none"}}, "contexts"),
         ({}, {"search": {"languages": ("Spanish",)}}, "search"),
         ({}, {"embedding": API}, "chunks"),
@@ -152,6 +159,7 @@ def hashes_of(**sections: Mapping[str, Any]) -> StageHashes:
         ({"embedding": API}, {"embedding": {**API, "dimension": 16}}, "search"),
         ({"embedding": API}, {"embedding": {**API, "base_url": "http://elsewhere"}}, "search"),
         # nothing that an index depends on
+        ({}, {"chunking": {"semantic_percentile": 80}}, None),
         ({}, {"search": {"languages": ("English", "Spanish")}}, None),
         ({}, {"search": {"candidates": 9, "rrf_k": 9}}, None),
         ({}, {"storage": {"uri": Path("/elsewhere"), "retention": 9}}, None),

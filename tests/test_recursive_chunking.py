@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,18 +11,18 @@ import regex  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.chunking.model import Chunk, SizeLimit
+from ctx_pipeline.chunking.recursive import split
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.markdown import Block, markdown_blocks
-
-
-def count_words(texts: Sequence[str]) -> list[int]:
-    return [len(re.findall(r"\w+|[^\w\s]", text)) for text in texts]
-
-
-def size_limit(max_tokens: int, embedder_tokens: int) -> SizeLimit:
-    return SizeLimit(max_tokens, embedder_tokens, count_words)
-
+from tests.markdown_documents import (
+    assert_tables_and_fences_whole,
+    contents,
+    count_words,
+    documents,
+    paragraphs,
+    size_limit,
+)
 
 WIDE, NARROW, TINY = size_limit(512, 379), size_limit(128, 128), size_limit(32, 40)
 
@@ -47,20 +47,6 @@ def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
         assert within or regex.fullmatch(r"\X", chunk.text)
 
 
-def all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
-    for block in blocks:
-        yield block
-        yield from all_blocks(block.children)
-
-
-def assert_tables_and_fences_whole(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
-    for block in all_blocks(markdown_blocks(text)):
-        if block.kind in ("table", "fence"):
-            source = text[block.start : block.end]
-            if count_tokens([source])[0] <= limit.max_tokens and count_words([source])[0] <= limit.embedder_tokens:
-                assert any(chunk.start <= block.start and block.end <= chunk.end for chunk in chunks), source
-
-
 def expected_path(text: str, chunk: Chunk) -> tuple[str, ...]:
     blocks = markdown_blocks(text)
     content = [block for block in blocks if block.kind not in ("heading", "front_matter")]
@@ -73,45 +59,6 @@ def expected_path(text: str, chunk: Chunk) -> tuple[str, ...]:
     return tuple(block.title for block in path if block.title)
 
 
-WORDS = [
-    *("uno", "dos", "límite", "sube", "a1", "x_y", "`code`", "10.000", "plan,", "fin.", "¿Qué?", "año", "中文"),
-    "<|endoftext|>",
-]
-words = st.sampled_from(WORDS)
-sentences = st.lists(words, min_size=1, max_size=12).map(lambda parts: " ".join(parts) + ".")
-paragraphs = st.tuples(st.sampled_from([" ", " ", "\n"]), st.lists(sentences, min_size=1, max_size=8)).map(
-    lambda parts: parts[0].join(parts[1])
-)
-headings = st.sampled_from(
-    ["# Título", "## Límites `x`", "## Two", "### Sub { #sub }", "#### Deep", "##", "Setext\n---"]
-)
-code_lines = st.lists(st.sampled_from(["x = 1", "", "# no", "  y()"]), max_size=12)
-fences = st.tuples(st.sampled_from(["```", "~~~"]), code_lines).map(
-    lambda parts: "\n".join([f"{parts[0]}py", *parts[1], parts[0]])
-)
-tables = st.lists(st.tuples(words, words), max_size=12).map(
-    lambda rows: "\n".join(["| a | b |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
-)
-
-
-def indented(text: str, first: str, rest: str) -> str:
-    return first + text.replace("\n", "\n" + rest)
-
-
-def containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    inside = st.lists(inner, min_size=1, max_size=3).map("\n\n".join)
-    items = inside.map(lambda text: indented(text, "- ", "  "))
-    quotes = inside.map(lambda text: indented(text, "> ", "> "))
-    return quotes | st.lists(items, min_size=1, max_size=4).map("\n".join)
-
-
-contents = st.recursive(paragraphs | fences | tables, containers, max_leaves=6)
-spaces = st.sampled_from(["\n\n", "\n\n", "\n\n", "\n \t\n", "\n\n\n\n\n", "\n\x0c\n", "\n\n\u2028\n\n", "\n\n   "])
-documents = st.tuples(
-    st.sampled_from(["", "", "---\ntitle: x\n---\n"]),
-    st.lists(st.tuples(contents | headings, spaces).map("".join), max_size=10).map("".join),
-    st.sampled_from(["\n", "\n", "\r\n", "\r"]),
-).map(lambda parts: (parts[0] + parts[1]).replace("\n", parts[2]))
 small_limits = st.sampled_from([TINY, size_limit(40, 12), size_limit(7, 9), size_limit(1, 1), size_limit(2, 100)])
 limits = st.sampled_from([WIDE, NARROW]) | small_limits
 

@@ -72,7 +72,11 @@ def source(lines: str) -> str:
         # values
         ("[chunking]\nmax_tokens = 31", "chunking.max_tokens", "greater than or equal to 32"),
         ("[chunking]\nmax_tokens = 8193", "chunking.max_tokens", "less than or equal to 8192"),
-        ("[chunking]\nstrategy = 'semantic'", "chunking.strategy", "'recursive'"),
+        ("[chunking]\nstrategy = 'magic'", "chunking.strategy", "'recursive', 'fixed', 'structure' or 'semantic'"),
+        ("[chunking]\noverlap = 256", "chunking.overlap", "less than half of chunking.max_tokens (512), got 256"),
+        ("[chunking]\nmax_tokens = 64\noverlap = 32", "chunking.overlap", "chunking.max_tokens (64), got 32"),
+        ("[chunking]\nstrategy = 'semantic'\noverlap = 9", "chunking.overlap", "'recursive', 'fixed' and 'structure'"),
+        ("[chunking]\nsemantic_percentile = 100", "chunking.semantic_percentile", "less than or equal to 99"),
         ("[contexts]\nmethod = 'magic'", "contexts.method", "'outline' or 'none'"),
         ("[storage]\nretention = -1", "storage.retention", "greater than or equal to 0"),
         ("[storage]\nretention = 99999999999999999999", "storage.retention", "less than or equal to"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ctx_pipeline.chunking.boundaries import (
     Cutter,
@@ -17,14 +16,15 @@ from ctx_pipeline.chunking.boundaries import (
     sentence_cuts,
     word_cuts,
 )
+from ctx_pipeline.chunking.model import SizeLimit
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.markdown import Block, BlockKind
 
-if TYPE_CHECKING:
-    from ctx_pipeline.chunking.recursive import SizeLimit
-
 # No token of o200k_base is longer, so longer texts need no counting to be known as too large.
 _MAX_TOKEN_CHARS = 128
+
+Range = tuple[int, int]
+"""Positions in a list of units, end exclusive."""
 
 _Steps = tuple[tuple[Cutter, bool], ...]
 """Ways to split, coarsest first, each with whether small neighbours stay together."""
@@ -41,7 +41,8 @@ _STEPS: dict[BlockKind, _Steps] = {
     "code": _CODE,
     "html": _CODE,
 }
-_WHOLE: frozenset[BlockKind] = frozenset(["table", "fence", "code"])
+WHOLE: frozenset[BlockKind] = frozenset(["table", "fence", "code"])
+"""Blocks that are divided only where they do not fit a chunk alone."""
 
 
 @dataclass(slots=True)
@@ -70,22 +71,23 @@ class Unit:
         return self.kind != "front_matter" and not (self.level and self.sticky)
 
 
-def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit) -> list[Unit]:
-    """The blocks as units that each fit the limit, and where a heading comes before them, fit beside it.
+def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: SizeLimit) -> list[Unit]:
+    """The blocks as units that each fit `limit`, and where a heading comes before them, fit beside it.
 
-    Left larger are single characters, and beside a heading, tables and code that fit alone.
+    Left larger are single characters, and tables and code that fit `whole`, the limit of a chunk of their own.
     """
     units = list(_units(blocks, blocks[0].start if blocks else 0, nested=False))
     gap_sizes = {"": (0, 0), " ": (0, 0)}
     divided = True
     while divided:
-        _measure(text, units, gap_sizes, limit)
+        _measure(text, units, gap_sizes, whole)
         divided = False
         parts: list[Unit] = []
         for unit, lead in _with_leads(units, limit):
-            too_large = not limit.allows(unit.tokens, unit.embedder_tokens)
+            room = whole if unit.kind in WHOLE else limit
+            too_large = not room.allows(unit.tokens, unit.embedder_tokens)
             crowded = not limit.allows(lead[0] + unit.tokens, lead[1] + unit.embedder_tokens)
-            if too_large or (crowded and unit.kind not in _WHOLE):
+            if too_large or (crowded and unit.kind not in WHOLE):
                 unit_parts = _split(text, unit, 0 if too_large else len(_CHARACTERS), limit)
                 divided |= unit_parts[0] is not unit
                 parts += unit_parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, Protocol
 
-from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.documents.model import Document
 

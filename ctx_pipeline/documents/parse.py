@@ -18,6 +18,14 @@ VERSION = 1
 """Raised when the same bytes would give other text, title, language or metadata."""
 
 MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
+HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
+SOURCE_SUFFIXES = frozenset(
+    {
+        *(".bash", ".c", ".cc", ".cjs", ".cpp", ".cs", ".cxx", ".dart", ".ex", ".exs", ".go", ".groovy", ".h", ".hh"),
+        *(".hpp", ".hxx", ".java", ".jl", ".js", ".jsx", ".kt", ".kts", ".lua", ".m", ".mjs", ".mm", ".php", ".pl"),
+        *(".pm", ".py", ".pyi", ".pyx", ".r", ".rb", ".rs", ".scala", ".sh", ".sol", ".swift", ".ts", ".tsx", ".zig"),
+    }
+)
 LANGUAGE_CHARACTERS = 4000
 """Characters of a document that the language detector sees; it is sure after some hundred."""
 
@@ -42,11 +50,19 @@ def parse(data: bytes, path: str) -> Parsed:
         title = _first_heading(text)
     return Parsed(
         text=text,
-        media_type="text/markdown" if is_markdown else "text/plain",
+        media_type=_media_type(suffix),
         title=(title or _title_from_path(path))[:TITLE_CHARS].rstrip(),
         language=detect_language(text),
         metadata=metadata,
     )
+
+
+def _media_type(suffix: str) -> str:
+    if suffix in MARKDOWN_SUFFIXES:
+        return "text/markdown"
+    if suffix in HTML_SUFFIXES:
+        return "text/html"
+    return "text/x-source" if suffix in SOURCE_SUFFIXES else "text/plain"
 
 
 def decode(data: bytes) -> str:

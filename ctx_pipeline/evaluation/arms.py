@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.contexts.outline import SEPARATOR, outline_path
 from ctx_pipeline.documents.model import Document

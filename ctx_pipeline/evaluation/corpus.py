@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.markdown import line_starts, markdown_blocks
@@ -23,7 +23,6 @@ from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search import Hit
-from ctx_pipeline.index.versions import embedder_chunk_tokens
 from ctx_pipeline.refresh import Pipeline
 
 LISTED = 5
@@ -152,13 +151,8 @@ def corpus_of_files(pipeline: Pipeline, boundaries: Mapping[str, Sequence[Bounda
                 warnings.append(f"{file.doc_id}: {error}")
     if not documents:
         raise CtxError("the sources hold no document that can be read; check their paths and include patterns")
-    limit = SizeLimit(
-        max_tokens=pipeline.settings.chunking.max_tokens,
-        embedder_tokens=embedder_chunk_tokens(pipeline.embedder),
-        count_embedder_tokens=pipeline.embedder.count_tokens,
-    )
     if boundaries is None:
-        chunks = {doc_id: _cut(document, limit) for doc_id, document in documents.items()}
+        chunks = {doc_id: pipeline.chunker.split(document.parsed) for doc_id, document in documents.items()}
     else:
         chunks = _given_chunks(documents, boundaries, pipeline.embedder)
     return Corpus(documents, chunks, warnings=warnings)
@@ -175,10 +169,6 @@ def _read(file: FoundFile, root: Path) -> Document:
         content_hash=content_hash(data),
         parsed=parse(data, file.doc_id.partition("/")[2]),
     )
-
-
-def _cut(document: Document, limit: SizeLimit) -> list[Chunk]:
-    return split(document.parsed.text, markdown=document.parsed.media_type == "text/markdown", limit=limit)
 
 
 def _given_chunks(

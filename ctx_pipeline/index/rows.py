@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document, Parsed
 from ctx_pipeline.index.schemas import chunk_id, text_column

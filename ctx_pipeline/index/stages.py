@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ctx_pipeline.chunking.recursive import SizeLimit, split
+from ctx_pipeline.chunking.model import Chunker
 from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.documents.source import content_hash, read_bytes
-from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Failure, Ledger, LedgerRow, Met, failure_of
@@ -25,7 +24,7 @@ from ctx_pipeline.index.outcome import Outcome, Task, isolated
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.tables import Store
-from ctx_pipeline.index.versions import Stage, StageHashes, digest, embedder_chunk_tokens
+from ctx_pipeline.index.versions import Stage, StageHashes, digest
 from ctx_pipeline.settings import Settings
 
 ASSETS = {
@@ -45,7 +44,7 @@ class StageRunner:
         settings: Settings,
         store: Store,
         ledger: Ledger,
-        embedder: Embedder,
+        chunker: Chunker,
         contextualizer: Contextualizer,
         hashes: StageHashes,
         search_tables: SearchTables,
@@ -55,14 +54,9 @@ class StageRunner:
     ) -> None:
         """`on_commit` is told of every durable step by its name."""
         self._store, self._ledger, self._hashes = store, ledger, hashes
-        self._contextualizer = contextualizer
+        self._chunker, self._contextualizer = chunker, contextualizer
         self._search_tables, self._run_id, self._on_commit = search_tables, run_id, on_commit
         self._roots = {source.name: source.path for source in settings.source}
-        self._limit = SizeLimit(
-            max_tokens=settings.chunking.max_tokens,
-            embedder_tokens=embedder_chunk_tokens(embedder),
-            count_embedder_tokens=embedder.count_tokens,
-        )
 
     def run(self, tasks: Sequence[Task]) -> list[Outcome]:
         """Mark and process a batch up to the search tables. One document's error never reaches another.
@@ -140,8 +134,7 @@ class StageRunner:
         fresh = [o for o in outcomes if Stage.CHUNKS in o.task.stages]
         for outcome in fresh:
             with isolated(outcome):
-                parsed = _document(outcome).parsed
-                outcome.chunks = split(parsed.text, markdown=parsed.media_type == "text/markdown", limit=self._limit)
+                outcome.chunks = self._chunker.split(_document(outcome).parsed)
         self._write(CHUNKS, Stage.CHUNKS, fresh, lambda o, v: rows.chunk_rows(o.doc_id, o.chunks, v))
         stored = [o for o in outcomes if Stage.CHUNKS not in o.task.stages]
         found = _by_document(self._store, CHUNKS, stored)

@@ -7,12 +7,12 @@ import json
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ctx_pipeline.chunking import recursive
+from ctx_pipeline.chunking.model import Chunker
+from ctx_pipeline.chunking.model import embedder_chunk_tokens as embedder_chunk_tokens
 from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.documents import parse
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import SettingsError
-from ctx_pipeline.settings import CONTEXT_TOKENS, Settings
+from ctx_pipeline.settings import Settings
 
 EMBED_LAYOUT = "context\\n\\ntext/1"
 FTS_LAYOUT = "keywords\\ncontext\\n\\ntext/1"
@@ -53,17 +53,13 @@ class StageHashes:
         return digest(self.parse, self.chunk, self.context, self.embed, self.fts)
 
 
-def stage_hashes(settings: Settings, embedder: Embedder, contextualizer: Contextualizer) -> StageHashes:
+def stage_hashes(
+    settings: Settings, embedder: Embedder, chunker: Chunker, contextualizer: Contextualizer
+) -> StageHashes:
     """The stage hashes of settings. Loads no model."""
     return StageHashes(
         parse=digest("parse", parse.VERSION),
-        chunk=digest(
-            settings.chunking.strategy,
-            recursive.VERSION,
-            settings.chunking.max_tokens,
-            embedder_chunk_tokens(embedder),
-            embedder.tokenizer,
-        ),
+        chunk=digest(chunker.fingerprint),
         context=digest(contextualizer.fingerprint),
         embed=embed_hash(embedder),
         fts=digest(sorted(settings.search.languages), FTS_LAYOUT),
@@ -73,17 +69,6 @@ def stage_hashes(settings: Settings, embedder: Embedder, contextualizer: Context
 def embed_hash(embedder: Embedder) -> str:
     """Identity of the vectors that an embedder makes of context and chunk."""
     return digest(embedder.fingerprint, EMBED_LAYOUT)
-
-
-def embedder_chunk_tokens(embedder: Embedder) -> int:
-    """What the embedder's window leaves for a chunk beside its context, by the embedder's tokenizer."""
-    left = embedder.window_tokens - CONTEXT_TOKENS
-    if left < 32:
-        raise SettingsError(
-            f"embedding.model {embedder.name}: its window of {embedder.window_tokens} tokens leaves {left} for a chunk "
-            f"beside a context of {CONTEXT_TOKENS}; at least 32 are needed"
-        )
-    return left
 
 
 def digest(*parts: object) -> str:

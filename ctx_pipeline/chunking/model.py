@@ -1,0 +1,92 @@
+"""A chunk, what it may hold, and what the pipeline asks of whatever cuts documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ctx_pipeline.documents.model import Parsed
+from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.errors import SettingsError
+from ctx_pipeline.settings import CONTEXT_TOKENS
+
+
+@dataclass(frozen=True)
+class SizeLimit:
+    """What a chunk may hold: both limits apply."""
+
+    max_tokens: int
+    """Ceiling counted by tiktoken's o200k_base, at least 1."""
+    embedder_tokens: int
+    """What the embedder's window leaves for the chunk, counted by its own tokenizer, at least 1."""
+    count_embedder_tokens: Callable[[Sequence[str]], list[int]]
+    """Tokens of each text by the embedder's tokenizer, without special tokens."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.embedder_tokens < 1:
+            raise ValueError(
+                f"a chunk needs room for at least 1 token, got max_tokens={self.max_tokens} and "
+                f"embedder_tokens={self.embedder_tokens}: raise chunking.max_tokens, or choose another embedder"
+            )
+
+    def allows(self, tokens: int, embedder_tokens: int) -> bool:
+        return tokens <= self.max_tokens and embedder_tokens <= self.embedder_tokens
+
+    def beside_overlap(self, overlap: int) -> SizeLimit:
+        """What is left of a chunk beside `overlap` tokens of o200k_base.
+
+        An embedder may need more tokens for the same text (e5 up to 1.29 times as many, measured on code), but never
+        gets more than half of its room reserved.
+        """
+        reserved = min(overlap * 5 // 4, self.embedder_tokens // 2)
+        return SizeLimit(self.max_tokens - overlap, self.embedder_tokens - reserved, self.count_embedder_tokens)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A span of the parsed text, which begins and ends with a character other than whitespace."""
+
+    start: int
+    """Character offset of the first character."""
+    end: int
+    """Character offset after the last character."""
+    line: int
+    """1-based line of `start`."""
+    text: str
+    """The parsed text from `start` to `end`."""
+    heading_path: tuple[str, ...]
+    """Titles of the headings in force at the first content after the overlap; headings that open the chunk count.
+
+    In code, names of the definitions that began before that place and enclose it.
+    """
+    tokens: int
+    """Tokens of `text` by o200k_base."""
+    embedder_tokens: int
+    """Tokens of `text` by the embedder's tokenizer."""
+
+
+class Chunker(Protocol):
+    """Cuts documents into chunks by one strategy."""
+
+    fingerprint: str
+    """Identity of everything that affects a chunk's span; the chunk stage's hash. Known without loading anything."""
+
+    def split(self, parsed: Parsed) -> list[Chunk]:
+        """Chunks in order: starts and ends increase, each non-whitespace character lies in at least one.
+
+        Both size limits hold, except for a single character (with its combining marks) that has more tokens than a
+        limit allows. A blank text has no chunks.
+        """
+        ...
+
+
+def embedder_chunk_tokens(embedder: Embedder) -> int:
+    """What the embedder's window leaves for a chunk beside its context, by the embedder's tokenizer."""
+    left = embedder.window_tokens - CONTEXT_TOKENS
+    if left < 32:
+        raise SettingsError(
+            f"embedding.model {embedder.name}: its window of {embedder.window_tokens} tokens leaves {left} for a chunk "
+            f"beside a context of {CONTEXT_TOKENS}; at least 32 are needed"
+        )
+    return left
