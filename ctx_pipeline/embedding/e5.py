@@ -7,17 +7,18 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ctx_pipeline.embedding.e5_graph import GRAPH_VERSION, build_graph
+from ctx_pipeline.embedding.e5_graph import FILE_VERSION, GRAPH_VERSION, build_graph
 from ctx_pipeline.embedding.e5_tokenizer import TOKENIZER_VERSION, UnigramTokenizer, sorted_vocabulary
 from ctx_pipeline.embedding.e5_weights import WEIGHT_SHA256, dequantize, read_weights, verify, weight_file
 from ctx_pipeline.embedding.model_cache import cached
-from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.embedding.protocol import SpanEmbedder, Window
 
 _NAME = "multilingual-e5-small"
 _TOKENIZER = f"{_NAME}-unigram:{WEIGHT_SHA256[:16]}:v{TOKENIZER_VERSION}"
@@ -27,7 +28,7 @@ _PASSAGE, _QUERY = "passage: ", "query: "
 _PREFIX_TOKENS = 3
 
 
-class E5Embedder(Embedder):
+class E5Embedder(SpanEmbedder):
     """multilingual-e5-small: 384 dimensions, 512 tokens, about a hundred languages.
 
     Cosines of this model lie between 0.7 and 0.95 whatever the texts: rank by them, never compare them with a
@@ -68,6 +69,16 @@ class E5Embedder(Embedder):
         with ThreadPoolExecutor(min(_usable_cores(), len(texts))) as pool:
             return np.stack(list(pool.map(lambda text: model.vector(_PASSAGE + text), texts)))
 
+    def embed_spans(self, windows: Sequence[Window]) -> NDArray[np.float32]:
+        """Unit vectors of shape (spans, 384). The prefix and the special tokens are part of every span's mean, as they
+        are of every passage's: the span of a whole window has the window's own vector, and a blank span has one, too.
+        """
+        if not windows:
+            return np.zeros((0, _DIMENSION), np.float32)
+        model = self._model()
+        with ThreadPoolExecutor(min(_usable_cores(), len(windows))) as pool:
+            return np.concatenate(list(pool.map(lambda window: model.span_vectors(_PASSAGE, *window), windows)))
+
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Unit vector of shape (384,)."""
         return self._model().vector(_QUERY + text)
@@ -91,11 +102,31 @@ class _Model:
     eos_id: int
 
     def vector(self, text: str) -> NDArray[np.float32]:
-        ids = [self.bos_id, *self.tokenizer.ids(text, _MAX_TOKENS - _SPECIAL_TOKENS), self.eos_id]
-        embeddings = dequantize(self.word_blocks[ids]) + self.positions[: len(ids)]
-        mean: NDArray[np.float32] = self.session.run(["mean"], {"embeddings": embeddings[None]})[0][0]
+        mean = self._run("mean", self.tokenizer.ids(text, _MAX_TOKENS - _SPECIAL_TOKENS))
         unit: NDArray[np.float32] = mean / np.linalg.norm(mean)
         return unit
+
+    def span_vectors(self, prefix: str, text: str, spans: Sequence[tuple[int, int]]) -> NDArray[np.float32]:
+        # Each part between two ends of spans is cut into tokens on its own, so a token belongs to the spans of its part
+        # whatever normalization does to characters. Where spans end at white space, the tokens are the text's own.
+        ids = self.tokenizer.ids(prefix, _MAX_TOKENS)
+        common = 1 + len(ids)
+        first_token = {}
+        ends = sorted({0, len(text), *chain.from_iterable(spans)})
+        for start, end in pairwise([*ends, len(text)]):
+            first_token[start] = 1 + len(ids)
+            ids += self.tokenizer.ids(text[start:end], _MAX_TOKENS - _SPECIAL_TOKENS - len(ids))
+        tokens = self._run("tokens", ids)
+        around = tokens[:common].sum(0) + tokens[-1]
+        sums = np.stack([tokens[first_token[start] : first_token[end]].sum(0) + around for start, end in spans])
+        unit: NDArray[np.float32] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        return unit
+
+    def _run(self, output: str, ids: Sequence[int]) -> NDArray[np.float32]:
+        with_ends = [self.bos_id, *ids, self.eos_id]
+        embeddings = dequantize(self.word_blocks[with_ends]) + self.positions[: len(with_ends)]
+        result: NDArray[np.float32] = self.session.run([output], {"embeddings": embeddings[None]})[0][0]
+        return result
 
 
 def _load(cache_folder: Path | None) -> _Model:
@@ -107,7 +138,7 @@ def _load(cache_folder: Path | None) -> _Model:
 
         verified.result()
     key = f"{_NAME}-{WEIGHT_SHA256[:12]}"
-    graph = cached(f"{key}-int8-v{GRAPH_VERSION}.onnx.bin", lambda: build_graph(read_weights(source)), cache_folder)
+    graph = cached(f"{key}-int8-v{FILE_VERSION}.onnx.bin", lambda: build_graph(read_weights(source)), cache_folder)
     vocabulary = cached(f"{key}-vocabulary-v{TOKENIZER_VERSION}.bin", lambda: _vocabulary(source), cache_folder)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Window: TypeAlias = tuple[str, Sequence[tuple[int, int]]]
+"""A text, and the spans of its characters that are wanted as vectors."""
 
 
 class Embedder(Protocol):
@@ -46,4 +49,16 @@ class Embedder(Protocol):
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Vector of shape (dimension,), of length 1."""
+        ...
+
+
+class SpanEmbedder(Embedder, Protocol):
+    """An embedder that gives a vector to a part of a text, which it reads as a whole."""
+
+    def embed_spans(self, windows: Sequence[Window]) -> NDArray[np.float32]:
+        """Vectors of shape (spans of all windows, dimension), each of length 1, in the order of the windows.
+
+        A vector is the mean of the tokens of its span, each of which has seen the whole window up to `window_tokens`.
+        Raises TransientError when a later try may succeed, FatalError when none will.
+        """
         ...
