@@ -17,16 +17,51 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ctx_pipeline.chunking.recursive import Chunk
+from ctx_pipeline.embedding.protocol import Embedder, SpanEmbedder, Window
 
 CHUNK_SHARE, BEFORE_SHARE = 0.75, 0.67
 _RESTART_EVERY = 8
 _WORD = re.compile(r"\S{1,32}")
 
 
+VERSION = 1
+"""Part of the fingerprint: raised when the same chunks would get other windows."""
+
+
+class LateChunkingEmbedder(Embedder):
+    """An embedder whose chunk vectors are to be pooled from windows; queries and everything else are as before."""
+
+    def __init__(self, embedder: SpanEmbedder) -> None:
+        self._embedder = embedder
+        self.name = embedder.name
+        self.fingerprint = f"{embedder.fingerprint}:late-chunking-v{VERSION}"
+        self.tokenizer = embedder.tokenizer
+        self.window_tokens = embedder.window_tokens
+
+    @property
+    def dimension(self) -> int:
+        return self._embedder.dimension
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return self._embedder.count_tokens(texts)
+
+    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._embedder.embed_passages(texts)
+
+    def embed_spans(self, windows: Sequence[Window]) -> NDArray[np.float32]:
+        return self._embedder.embed_spans(windows)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return self._embedder.embed_query(text)
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkWindow:
-    """Characters `start` to `end` of a document's text, read for the chunks at positions `first` to `last` (exclusive)."""
+    """Characters `start` to `end` of a document's text, read for its chunks `first` to `last`; ends are exclusive."""
 
     start: int
     end: int
@@ -58,9 +93,7 @@ def chunk_windows(
 class _Words:
     """Token counts of a text by its words, which end at white space, at the ends of chunks and after 32 characters."""
 
-    def __init__(
-        self, text: str, chunks: Sequence[Chunk], count_tokens: Callable[[Sequence[str]], list[int]]
-    ) -> None:
+    def __init__(self, text: str, chunks: Sequence[Chunk], count_tokens: Callable[[Sequence[str]], list[int]]) -> None:
         cuts = sorted({0, len(text), *(chunk.start for chunk in chunks), *(chunk.end for chunk in chunks)})
         words = [word for start, end in pairwise(cuts) for word in _WORD.finditer(text, start, end)]
         self._starts = [word.start() for word in words]
