@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from ctx_pipeline.embedding.e5_graph import FILE_VERSION, GRAPH_VERSION, build_g
 from ctx_pipeline.embedding.e5_tokenizer import TOKENIZER_VERSION, UnigramTokenizer, sorted_vocabulary
 from ctx_pipeline.embedding.e5_weights import WEIGHT_SHA256, dequantize, read_weights, verify, weight_file
 from ctx_pipeline.embedding.model_cache import cached
-from ctx_pipeline.embedding.protocol import SpanEmbedder, Window
+from ctx_pipeline.embedding.protocol import Span, SpanEmbedder
 
 _NAME = "multilingual-e5-small"
 _TOKENIZER = f"{_NAME}-unigram:{WEIGHT_SHA256[:16]}:v{TOKENIZER_VERSION}"
@@ -26,6 +25,8 @@ _DIMENSION = 384
 _MAX_TOKENS, _SPECIAL_TOKENS = 512, 2
 _PASSAGE, _QUERY = "passage: ", "query: "
 _PREFIX_TOKENS = 3
+
+_Item = TypeVar("_Item")
 
 
 class E5Embedder(SpanEmbedder):
@@ -61,23 +62,17 @@ class E5Embedder(SpanEmbedder):
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors of shape (len(texts), 384). A text's vector does not depend on the other texts."""
-        if not texts:
-            return np.zeros((0, _DIMENSION), np.float32)
         model = self._model()
-        # One text a run, one thread a run, as many runs as cores: per-tensor quantization makes a batch's vectors
-        # depend on each other, and on 2 cores this embeds 8-16 % more texts than two threads inside each run.
-        with ThreadPoolExecutor(min(_usable_cores(), len(texts))) as pool:
-            return np.stack(list(pool.map(lambda text: model.vector(_PASSAGE + text), texts)))
+        return _in_parallel(lambda text: model.vector(_PASSAGE + text), texts)
 
-    def embed_spans(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Unit vectors of shape (spans, 384). The prefix and the special tokens are part of every span's mean, as they
-        are of every passage's: the span of a whole window has the window's own vector, and a blank span has one, too.
+    def embed_spans(self, windows: Sequence[str], spans: Sequence[Span]) -> NDArray[np.float32]:
+        """Unit vectors of shape (len(windows), 384), each pooled from the tokens of a window's span.
+
+        Prefix and special tokens are part of the mean, as they are of a passage's: the span of a whole window has the
+        vector of the passage, and a span without tokens has one, too.
         """
-        if not windows:
-            return np.zeros((0, _DIMENSION), np.float32)
         model = self._model()
-        with ThreadPoolExecutor(min(_usable_cores(), len(windows))) as pool:
-            return np.concatenate(list(pool.map(lambda window: model.span_vectors(_PASSAGE, *window), windows)))
+        return _in_parallel(lambda item: model.span_vector(_PASSAGE, *item), list(zip(windows, spans, strict=True)))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Unit vector of shape (384,)."""
@@ -102,31 +97,39 @@ class _Model:
     eos_id: int
 
     def vector(self, text: str) -> NDArray[np.float32]:
-        mean = self._run("mean", self.tokenizer.ids(text, _MAX_TOKENS - _SPECIAL_TOKENS))
-        unit: NDArray[np.float32] = mean / np.linalg.norm(mean)
-        return unit
+        return _unit(self._run("mean", self.tokenizer.ids(text, _MAX_TOKENS - _SPECIAL_TOKENS)))
 
-    def span_vectors(self, prefix: str, text: str, spans: Sequence[tuple[int, int]]) -> NDArray[np.float32]:
-        # Each part between two ends of spans is cut into tokens on its own, so a token belongs to the spans of its part
-        # whatever normalization does to characters. Where spans end at white space, the tokens are the text's own.
-        ids = self.tokenizer.ids(prefix, _MAX_TOKENS)
-        common = 1 + len(ids)
-        first_token = {}
-        ends = sorted({0, len(text), *chain.from_iterable(spans)})
-        for start, end in pairwise([*ends, len(text)]):
-            first_token[start] = 1 + len(ids)
-            ids += self.tokenizer.ids(text[start:end], _MAX_TOKENS - _SPECIAL_TOKENS - len(ids))
+    def span_vector(self, prefix: str, window: str, span: Span) -> NDArray[np.float32]:
+        # Each part is cut into tokens on its own, so that no offsets are needed, whatever normalization does to the
+        # characters. Where the span begins and ends at white space, the tokens are those of the whole.
+        ids: list[int] = []
+        bounds = []
+        for part in (prefix, window[: span[0]], window[slice(*span)], window[span[1] :]):
+            ids += self.tokenizer.ids(part, _MAX_TOKENS - _SPECIAL_TOKENS - len(ids))
+            bounds.append(1 + len(ids))
         tokens = self._run("tokens", ids)
-        around = tokens[:common].sum(0) + tokens[-1]
-        sums = np.stack([tokens[first_token[start] : first_token[end]].sum(0) + around for start, end in spans])
-        unit: NDArray[np.float32] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
-        return unit
+        common, start, end, _ = bounds
+        return _unit(tokens[:common].sum(0) + tokens[start:end].sum(0) + tokens[-1])
 
     def _run(self, output: str, ids: Sequence[int]) -> NDArray[np.float32]:
         with_ends = [self.bos_id, *ids, self.eos_id]
         embeddings = dequantize(self.word_blocks[with_ends]) + self.positions[: len(with_ends)]
         result: NDArray[np.float32] = self.session.run([output], {"embeddings": embeddings[None]})[0][0]
         return result
+
+
+def _in_parallel(vector: Callable[[_Item], NDArray[np.float32]], items: Sequence[_Item]) -> NDArray[np.float32]:
+    if not items:
+        return np.zeros((0, _DIMENSION), np.float32)
+    # One text a run, one thread a run, as many runs as cores: per-tensor quantization makes a batch's vectors depend
+    # on each other, and on 2 cores this embeds 8-16 % more texts than two threads inside each run.
+    with ThreadPoolExecutor(min(_usable_cores(), len(items))) as pool:
+        return np.stack(list(pool.map(vector, items)))
+
+
+def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    result: NDArray[np.float32] = vector / np.linalg.norm(vector)
+    return result
 
 
 def _load(cache_folder: Path | None) -> _Model:

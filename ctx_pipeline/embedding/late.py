@@ -1,39 +1,33 @@
-"""Windows for late chunking: what an embedder reads around chunks when their vectors are pooled from token embeddings.
+"""Late chunking: the vector of a chunk is pooled from token embeddings that have seen the text around it.
 
-A window holds neighbouring chunks and, beside them, the text before and after as far as there is room, so that the
-embeddings of a chunk's tokens have seen what its pronouns and ellipses refer to (Günther et al. 2024, "Late Chunking").
-
-Windows are local. They stay inside a section (a heading of the outermost level at which headings differ), and which
-chunks share one is decided afresh after about every eighth chunk, at those whose digest says so. An edit changes the
-windows that hold the edited text and, where it changes the size of a chunk, those up to the next such place.
+So the tokens of "It was closed" know what was closed (Günther et al. 2024, "Late Chunking"). What an embedder reads
+around a chunk is its window. It is bounded: the more a window holds, the more alike the vectors of its chunks become.
+It stays inside the chunk's section, and depends on nothing beyond its own text, so an edit changes the windows that
+hold the edited text and no others.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctx_pipeline.chunking.recursive import Chunk
-from ctx_pipeline.embedding.protocol import Embedder, SpanEmbedder, Window
-
-CHUNK_SHARE, BEFORE_SHARE = 0.75, 0.67
-_RESTART_EVERY = 8
-_WORD = re.compile(r"\S{1,32}")
-
+from ctx_pipeline.embedding.protocol import Embedder, Span, SpanEmbedder
 
 VERSION = 1
 """Part of the fingerprint: raised when the same chunks would get other windows."""
 
+TOKENS_BEFORE, TOKENS_AFTER = 96, 32
+_WORD = re.compile(r"\S{1,32}")
+
 
 class LateChunkingEmbedder(Embedder):
-    """An embedder whose chunk vectors are to be pooled from windows; queries and everything else are as before."""
+    """An embedder whose chunk vectors are pooled from windows; queries, counts and windows are the given one's."""
 
     def __init__(self, embedder: SpanEmbedder) -> None:
         self._embedder = embedder
@@ -52,41 +46,30 @@ class LateChunkingEmbedder(Embedder):
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self._embedder.embed_passages(texts)
 
-    def embed_spans(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        return self._embedder.embed_spans(windows)
+    def embed_spans(self, windows: Sequence[str], spans: Sequence[Span]) -> NDArray[np.float32]:
+        """See SpanEmbedder."""
+        return self._embedder.embed_spans(windows, spans)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         return self._embedder.embed_query(text)
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkWindow:
-    """Characters `start` to `end` of a document's text, read for its chunks `first` to `last`; ends are exclusive."""
-
-    start: int
-    end: int
-    first: int
-    last: int
-
-
 def chunk_windows(
     text: str, chunks: Sequence[Chunk], window_tokens: int, count_tokens: Callable[[Sequence[str]], list[int]]
-) -> list[ChunkWindow]:
-    """Windows of at most `window_tokens` as `count_tokens` counts; each chunk, in the order of the text, is in one.
+) -> list[Span]:
+    """The characters of `text` that are read for each chunk, in the order of the chunks.
 
-    A chunk that is larger than that has a window for itself, without anything beside it.
+    A window has at most `window_tokens` as `count_tokens` counts, unless its chunk alone has more.
     """
     words = _Words(text, chunks, count_tokens)
     windows = []
-    for first, last in _sections(chunks):
-        section = chunks[first].start, max(chunk.end for chunk in chunks[first:last])
-        for group in _groups(chunks, range(first, last), words, int(CHUNK_SHARE * window_tokens)):
-            start, end = chunks[group[0]].start, max(chunks[position].end for position in group)
-            room = max(window_tokens - words.tokens(start, end), 0)
-            before = words.start_of(start, int(BEFORE_SHARE * room), section[0])
-            after = words.end_of(end, room - words.tokens(before, start), section[1])
-            before = words.start_of(start, room - words.tokens(end, after), section[0])
-            windows.append(ChunkWindow(before, after, group[0], group[-1] + 1))
+    for section in _sections(chunks):
+        first, last = section[0].start, max(chunk.end for chunk in section)
+        for chunk in section:
+            room = max(window_tokens - words.tokens(chunk.start, chunk.end), 0)
+            start = words.start_of(chunk.start, min(TOKENS_BEFORE, room), first)
+            room -= words.tokens(start, chunk.start)
+            windows.append((start, words.end_of(chunk.end, min(TOKENS_AFTER, room), last)))
     return windows
 
 
@@ -117,27 +100,9 @@ class _Words:
         return min(self._ends[word - 1], most) if word > begin else start
 
 
-def _sections(chunks: Sequence[Chunk]) -> Iterator[tuple[int, int]]:
-    paths = [chunk.heading_path for chunk in chunks]
+def _sections(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Chunks below the same heading of the outermost level at which headings differ."""
+    paths = {chunk.heading_path for chunk in chunks}
     depth = next((n for n in range(max(map(len, paths), default=0)) if len({path[: n + 1] for path in paths}) > 1), 0)
-    first = 0
-    for _, same in groupby(paths, key=lambda path: path[: depth + 1]):
-        last = first + len(list(same))
-        yield first, last
-        first = last
-
-
-def _groups(chunks: Sequence[Chunk], section: range, words: _Words, tokens: int) -> list[list[int]]:
-    groups: list[list[int]] = []
-    for position in section:
-        chunk = chunks[position]
-        fits = groups and words.tokens(chunks[groups[-1][0]].start, chunk.end) <= tokens
-        if fits and not _restarts(chunk):
-            groups[-1].append(position)
-        else:
-            groups.append([position])
-    return groups
-
-
-def _restarts(chunk: Chunk) -> bool:
-    return hashlib.sha256(chunk.text.encode("utf-8", "surrogatepass")).digest()[0] % _RESTART_EVERY == 0
+    for _, section in groupby(chunks, key=lambda chunk: chunk.heading_path[: depth + 1]):
+        yield list(section)

@@ -8,8 +8,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Window: TypeAlias = tuple[str, Sequence[tuple[int, int]]]
-"""A text, and the spans of its characters that are wanted as vectors."""
+Span: TypeAlias = tuple[int, int]
+"""Characters [start, end) of a text."""
 
 
 class Embedder(Protocol):
@@ -53,12 +53,12 @@ class Embedder(Protocol):
 
 
 class SpanEmbedder(Embedder, Protocol):
-    """An embedder that gives a vector to a part of a text, which it reads as a whole."""
+    """An embedder that can give a vector to a part of a text, having read all of it."""
 
-    def embed_spans(self, windows: Sequence[Window]) -> NDArray[np.float32]:
-        """Vectors of shape (spans of all windows, dimension), each of length 1, in the order of the windows.
+    def embed_spans(self, windows: Sequence[str], spans: Sequence[Span]) -> NDArray[np.float32]:
+        """Vectors of shape (len(windows), dimension), each of length 1: of one span in each window.
 
-        A vector is the mean of the tokens of its span, each of which has seen the whole window up to `window_tokens`.
+        A vector is the mean of the span's tokens, which have seen the window up to `window_tokens`.
         Raises TransientError when a later try may succeed, FatalError when none will.
         """
         ...

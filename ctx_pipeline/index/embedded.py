@@ -15,7 +15,7 @@ from ctx_pipeline.chunking.recursive import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.embedding.late import LateChunkingEmbedder, chunk_windows
-from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.embedding.protocol import Embedder, Span
 from ctx_pipeline.index.versions import digest
 
 
@@ -24,7 +24,7 @@ class EmbeddedText:
     """Context and chunk, or the window of the document that is read for the chunk and the chunk's span of it."""
 
     text: str
-    span: tuple[int, int] | None = None
+    span: Span | None = None
 
     def key(self, embed_hash: str) -> str:
         """The `embed_key`: identity of the vector, by the embedder, the text it saw and the span."""
@@ -43,10 +43,10 @@ def embedded_texts(
     if not isinstance(embedder, LateChunkingEmbedder):
         return [EmbeddedText(with_context(context, chunk)) for context, chunk in zip(contexts, chunks, strict=True)]
     text = document.parsed.text
+    windows = chunk_windows(text, chunks, embedder.window_tokens, embedder.count_tokens)
     return [
-        EmbeddedText(text[window.start : window.end], (chunk.start - window.start, chunk.end - window.start))
-        for window in chunk_windows(text, chunks, embedder.window_tokens, embedder.count_tokens)
-        for chunk in chunks[window.first : window.last]
+        EmbeddedText(text[start:end], (chunk.start - start, chunk.end - start))
+        for chunk, (start, end) in zip(chunks, windows, strict=True)
     ]
 
 
@@ -59,13 +59,5 @@ def embed(embedder: Embedder, texts: Sequence[EmbeddedText]) -> NDArray[np.float
     """Vectors of shape (len(texts), dimension), in the order of the texts; raises what the embedder does."""
     if not isinstance(embedder, LateChunkingEmbedder):
         return embedder.embed_passages([text.text for text in texts])
-    positions: dict[str, list[int]] = {}
-    for position, text in enumerate(texts):
-        positions.setdefault(text.text, []).append(position)
-    spans = {
-        window: [texts[position].span or (0, len(window)) for position in own] for window, own in positions.items()
-    }
-    found = embedder.embed_spans(list(spans.items()))
-    vectors = np.empty_like(found)
-    vectors[[position for own in positions.values() for position in own]] = found
-    return vectors
+    spans = [text.span or (0, len(text.text)) for text in texts]
+    return embedder.embed_spans([text.text for text in texts], spans)
