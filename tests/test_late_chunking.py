@@ -193,7 +193,7 @@ def test_an_edit_changes_only_windows_that_hold_the_edited_text() -> None:
 
 
 def test_only_what_is_near_an_edit_is_embedded_again(late_project: Project) -> None:
-    late_project.write("a.md", "\n\n".join(f"## Parte {n}\n\n{PARAGRAPHS[n]} {PARAGRAPHS[n + 1]}" for n in range(6)))
+    late_project.write("a.md", "\n\n".join(f"## Parte {n}\n\n{PARAGRAPHS[n]}" for n in range(6)))
     first = late_project.refresh()
     assert first.embedded >= 6
     assert first.truncated == 0

@@ -62,8 +62,7 @@ class E5Embedder(SpanEmbedder):
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors of shape (len(texts), 384). A text's vector does not depend on the other texts."""
-        model = self._model()
-        return _in_parallel(lambda text: model.vector(_PASSAGE + text), texts)
+        return _in_parallel(lambda text: self._model().vector(_PASSAGE + text), texts)
 
     def embed_spans(self, windows: Sequence[str], spans: Sequence[Span]) -> NDArray[np.float32]:
         """Unit vectors of shape (len(windows), 384), each pooled from the tokens of a window's span.
@@ -71,8 +70,8 @@ class E5Embedder(SpanEmbedder):
         Prefix and special tokens are part of the mean, as they are of a passage's: the span of a whole window has the
         vector of the passage, and a span without tokens has one, too.
         """
-        model = self._model()
-        return _in_parallel(lambda item: model.span_vector(_PASSAGE, *item), list(zip(windows, spans, strict=True)))
+        items = list(zip(windows, spans, strict=True))
+        return _in_parallel(lambda item: self._model().span_vector(_PASSAGE, *item), items)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Unit vector of shape (384,)."""
