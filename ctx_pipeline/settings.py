@@ -43,6 +43,7 @@ BUILT_IN_EMBEDDERS = ("multilingual-e5-small", "hashing", "all-MiniLM-L6-v2")
 VOYAGE_PREFIX = "voyage-"
 """Embedding models with such a name are asked of Voyage."""
 Rerank = Literal["none", "claude", "voyage", "cohere", "cross-encoder"]
+LATE_CHUNKING_EMBEDDERS = ("multilingual-e5-small",)
 RESERVED_VARIABLES = frozenset({"CTX_CONFIG", "CTX_CACHE_DIR"})
 
 
@@ -109,6 +110,7 @@ class EmbeddingSettings(Section):
     api_key: SecretStr | None = None
     dimension: Count | None = None
     window_tokens: Annotated[Count, Field(ge=256)] = 8191
+    late_chunking: Annotated[bool, Field(strict=True)] = False
 
     @field_validator("model")
     @classmethod
@@ -118,6 +120,18 @@ class EmbeddingSettings(Section):
             raise ValueError(
                 f"{value!r} is not one of {', '.join(BUILT_IN_EMBEDDERS)}, nor a model of Voyage ({VOYAGE_PREFIX}...); "
                 "any other model needs embedding.base_url, an OpenAI-compatible endpoint"
+            )
+        return value
+
+    @field_validator("late_chunking")
+    @classmethod
+    def _tokens_are_reachable(cls, value: bool, others: ValidationInfo) -> bool:
+        model = others.data.get("model")
+        built_in = others.data.get("base_url") is None
+        if value and model and not (built_in and model in LATE_CHUNKING_EMBEDDERS):
+            raise ValueError(
+                f"{model!r}{'' if built_in else ' of an endpoint'} gives no vectors of single tokens; "
+                f"only {', '.join(LATE_CHUNKING_EMBEDDERS)} does: choose it, or set this to false"
             )
         return value
 

@@ -42,4 +42,9 @@ def open_embedder(settings: EmbeddingSettings) -> Embedder:
         return MiniLMEmbedder()
     from ctx_pipeline.embedding.e5 import E5Embedder
 
-    return E5Embedder(settings.path)
+    e5 = E5Embedder(settings.path)
+    if settings.late_chunking:
+        from ctx_pipeline.embedding.late import LateChunkingEmbedder
+
+        return LateChunkingEmbedder(e5)
+    return e5

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ctx_pipeline.embedding.e5_graph import GRAPH_VERSION, build_graph
+from ctx_pipeline.embedding.e5_graph import FILE_VERSION, GRAPH_VERSION, build_graph
 from ctx_pipeline.embedding.e5_tokenizer import TOKENIZER_VERSION, UnigramTokenizer, sorted_vocabulary
 from ctx_pipeline.embedding.e5_weights import WEIGHT_FILE, dequantize, read_weights
 from ctx_pipeline.embedding.inference import embed_each, open_session
 from ctx_pipeline.embedding.model_cache import cached
-from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.embedding.protocol import Span, SpanEmbedder
 
 _NAME = "multilingual-e5-small"
 _TOKENIZER = f"{_NAME}-unigram:{WEIGHT_FILE.sha256[:16]}:v{TOKENIZER_VERSION}"
@@ -27,8 +27,10 @@ _MAX_TOKENS, _SPECIAL_TOKENS = 512, 2
 _PASSAGE, _QUERY = "passage: ", "query: "
 _PREFIX_TOKENS = 3
 
+_Item = TypeVar("_Item")
 
-class E5Embedder(Embedder):
+
+class E5Embedder(SpanEmbedder):
     """multilingual-e5-small: 384 dimensions, 512 tokens, about a hundred languages.
 
     Cosines of this model lie between 0.7 and 0.95 whatever the texts: rank by them, never compare them with a
@@ -66,6 +68,18 @@ class E5Embedder(Embedder):
         model = self._model()
         return embed_each(texts, lambda text: model.vector(_PASSAGE + text))
 
+    def embed_spans(self, windows: Sequence[str], spans: Sequence[Span]) -> NDArray[np.float32]:
+        """Unit vectors of shape (len(windows), 384), each pooled from the tokens of a window's span.
+
+        Prefix and special tokens are part of the mean, as they are of a passage's: the span of a whole window has the
+        vector of the passage, and a span without tokens has one, too.
+        """
+        if not windows:
+            return np.zeros((0, _DIMENSION), np.float32)
+        model = self._model()
+        items = list(zip(windows, spans, strict=True))
+        return embed_each(items, lambda item: model.span_vector(_PASSAGE, *item))
+
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Unit vector of shape (384,)."""
         return self._model().vector(_QUERY + text)
@@ -89,11 +103,30 @@ class _Model:
     eos_id: int
 
     def vector(self, text: str) -> NDArray[np.float32]:
-        ids = [self.bos_id, *self.tokenizer.ids(text, _MAX_TOKENS - _SPECIAL_TOKENS), self.eos_id]
-        embeddings = dequantize(self.word_blocks[ids]) + self.positions[: len(ids)]
-        mean: NDArray[np.float32] = self.session.run(["mean"], {"embeddings": embeddings[None]})[0][0]
-        unit: NDArray[np.float32] = mean / np.linalg.norm(mean)
-        return unit
+        return _unit(self._run("mean", self.tokenizer.ids(text, _MAX_TOKENS - _SPECIAL_TOKENS)))
+
+    def span_vector(self, prefix: str, window: str, span: Span) -> NDArray[np.float32]:
+        # Each part is cut into tokens on its own, so that no offsets are needed, whatever normalization does to the
+        # characters. Where the span begins and ends at white space, the tokens are those of the whole.
+        ids: list[int] = []
+        bounds = []
+        for part in (prefix, window[: span[0]], window[slice(*span)], window[span[1] :]):
+            ids += self.tokenizer.ids(part, _MAX_TOKENS - _SPECIAL_TOKENS - len(ids))
+            bounds.append(1 + len(ids))
+        tokens = self._run("tokens", ids)
+        common, start, end, _ = bounds
+        return _unit(tokens[:common].sum(0) + tokens[start:end].sum(0) + tokens[-1])
+
+    def _run(self, output: str, ids: Sequence[int]) -> NDArray[np.float32]:
+        with_ends = [self.bos_id, *ids, self.eos_id]
+        embeddings = dequantize(self.word_blocks[with_ends]) + self.positions[: len(with_ends)]
+        result: NDArray[np.float32] = self.session.run([output], {"embeddings": embeddings[None]})[0][0]
+        return result
+
+
+def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    result: NDArray[np.float32] = vector / np.linalg.norm(vector)
+    return result
 
 
 def _load(cache_folder: Path | None) -> _Model:
@@ -105,7 +138,7 @@ def _load(cache_folder: Path | None) -> _Model:
 
         verified.result()
     key = f"{_NAME}-{WEIGHT_FILE.sha256[:12]}"
-    graph = cached(f"{key}-int8-v{GRAPH_VERSION}.onnx.bin", lambda: build_graph(read_weights(source)), cache_folder)
+    graph = cached(f"{key}-int8-v{FILE_VERSION}.onnx.bin", lambda: build_graph(read_weights(source)), cache_folder)
     vocabulary = cached(f"{key}-vocabulary-v{TOKENIZER_VERSION}.bin", lambda: _vocabulary(source), cache_folder)
     weights = read_weights(source)
     width = weights.hidden

@@ -2,6 +2,7 @@
 
 Input `embeddings` of shape (1, tokens, hidden): word + position + type embeddings of one text, not yet normalized.
 Output `mean` of shape (1, hidden): the mean of the last hidden states, not yet of unit length.
+Output `tokens` of shape (1, tokens, hidden): the last hidden states themselves.
 
 Matrices are quantized per output channel to [-127, 127], activations per tensor at run time. The weights are equal,
 bit for bit, to those of onnxruntime's `quantize_dynamic(per_channel=True)`, which takes 5 s for the same model through
@@ -21,7 +22,10 @@ from numpy.typing import NDArray
 from ctx_pipeline.embedding.e5_weights import Weights
 
 GRAPH_VERSION = 1
-"""Part of the fingerprint and of the cached file's name: raise it with every change that moves a vector."""
+"""Part of the fingerprint: raise it with every change that moves a vector."""
+
+FILE_VERSION = 2
+"""Part of the cached file's name: raise it with every change of the bytes. Version 2 added the output `tokens`."""
 
 _OPSET, _IR_VERSION = 20, 10
 _RUNTIME_DOMAIN = "com.microsoft"
@@ -41,9 +45,10 @@ class _Emitter:
     def model(self) -> bytes:
         from onnx import TensorProto, helper
 
+        last = self._weights.layers
         hidden = self._layer_norm("embeddings", "emb.ln", "hidden.0")
-        for layer in range(self._weights.layers):
-            hidden = self._layer(layer, hidden)
+        for layer in range(last):
+            hidden = self._layer(layer, hidden, "tokens" if layer == last - 1 else f"hidden.{layer + 1}")
         axes = self._constant("axes", np.array([1], np.int64))
         self._node("ReduceMean", [hidden, axes], ["mean"], keepdims=0)
         size = self._weights.hidden
@@ -51,14 +56,17 @@ class _Emitter:
             self._nodes,
             "multilingual-e5-small",
             [helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, [1, "tokens", size])],
-            [helper.make_tensor_value_info("mean", TensorProto.FLOAT, [1, size])],
+            [
+                helper.make_tensor_value_info("mean", TensorProto.FLOAT, [1, size]),
+                helper.make_tensor_value_info("tokens", TensorProto.FLOAT, [1, "tokens", size]),
+            ],
             self._initializers,
         )
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_RUNTIME_DOMAIN, 1)]
         content: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION).SerializeToString()
         return content
 
-    def _layer(self, layer: int, hidden: str) -> str:
+    def _layer(self, layer: int, hidden: str, result: str) -> str:
         def tensor(name: str) -> str:
             return f"l{layer}.{name}"
 
@@ -74,7 +82,7 @@ class _Emitter:
         inner = self._linear(attention, [tensor("fi")], width, tensor("inner"))
         self._node("Gelu", [inner], [tensor("gelu")])
         outer = self._linear(tensor("gelu"), [tensor("fo")], self._weights.feed_forward, tensor("outer"))
-        return self._layer_norm(self._sum(outer, attention), tensor("oln"), f"hidden.{layer + 1}")
+        return self._layer_norm(self._sum(outer, attention), tensor("oln"), result)
 
     def _linear(self, source: str, names: Sequence[str], columns: int, result: str) -> str:
         matrix = np.concatenate([self._weights.matrix(f"{name}.w", columns) for name in names])

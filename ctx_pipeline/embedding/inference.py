@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 
 def open_session(model: bytes | Path) -> Any:
@@ -22,12 +24,12 @@ def open_session(model: bytes | Path) -> Any:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def embed_each(texts: Sequence[str], vector: Callable[[str], NDArray[np.float32]]) -> NDArray[np.float32]:
-    """`vector` of each text, of which there is at least one: shape (len(texts), dimension)."""
+def embed_each(inputs: Sequence[T], vector: Callable[[T], NDArray[np.float32]]) -> NDArray[np.float32]:
+    """`vector` of each input, of which there is at least one: shape (len(inputs), dimension)."""
     # One text a run, one thread a run, as many runs as cores: per-tensor quantization makes a batch's vectors
     # depend on each other, and on 2 cores this embeds 8-16 % more texts than two threads inside each run.
-    with ThreadPoolExecutor(min(_usable_cores(), len(texts))) as pool:
-        return np.stack(list(pool.map(vector, texts)))
+    with ThreadPoolExecutor(min(_usable_cores(), len(inputs))) as pool:
+        return np.stack(list(pool.map(vector, inputs)))
 
 
 def _usable_cores() -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Span: TypeAlias = tuple[int, int]
+"""Characters [start, end) of a text."""
 
 
 class Embedder(Protocol):
@@ -46,4 +49,16 @@ class Embedder(Protocol):
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Vector of shape (dimension,), of length 1."""
+        ...
+
+
+class SpanEmbedder(Embedder, Protocol):
+    """An embedder that can give a vector to a part of a text, having read all of it."""
+
+    def embed_spans(self, windows: Sequence[str], spans: Sequence[Span]) -> NDArray[np.float32]:
+        """Vectors of shape (len(windows), dimension), each of length 1: of one span in each window.
+
+        A vector is the mean of the span's tokens, which have seen the window up to `window_tokens`.
+        Raises TransientError when a later try may succeed, FatalError when none will.
+        """
         ...

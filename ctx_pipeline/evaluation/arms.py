@@ -13,8 +13,8 @@ from ctx_pipeline.documents.model import Document
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError
 from ctx_pipeline.evaluation.corpus import Corpus
+from ctx_pipeline.index.embedded import embedded_texts
 from ctx_pipeline.index.outcome import Outcome, Task
-from ctx_pipeline.index.rows import embedded_text
 from ctx_pipeline.index.search import SearchIndex
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.tables import Store
@@ -46,11 +46,11 @@ def heading_prefixes(corpus: Corpus) -> Contexts:
 
 
 def truncated_texts(corpus: Corpus, contexts: Contexts, embedder: Embedder) -> int:
-    """Chunks that, with their context, are longer than the embedder's window."""
+    """Chunks that, with their context, do not fit the embedder's window."""
     texts = [
-        embedded_text(context, chunk)
+        text.needed
         for doc_id, chunks in corpus.chunks.items()
-        for chunk, context in zip(chunks, contexts[doc_id], strict=True)
+        for text in embedded_texts(corpus.documents[doc_id], chunks, contexts[doc_id], embedder)
     ]
     return sum(tokens > embedder.window_tokens for tokens in embedder.count_tokens(texts))
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document, Parsed
+from ctx_pipeline.index.embedded import with_context
 from ctx_pipeline.index.schemas import chunk_id, text_column
-from ctx_pipeline.index.versions import digest
 
 
 def document_row(document: Document, version: str) -> dict[str, Any]:
@@ -128,32 +128,21 @@ def context_counts(contexts: Sequence[Context]) -> dict[str, int]:
     return dict(counts)
 
 
-def embedded_text(context: Context, chunk: Chunk) -> str:
-    """What the embedder sees of a chunk."""
-    return f"{context.text}\n\n{chunk.text}" if context.text else chunk.text
-
-
-def embed_key(embed_hash: str, text: str) -> str:
-    """Identity of a vector: the embedder and the text it saw."""
-    return digest(embed_hash, text)
-
-
 def search_rows(
     document: Document,
     chunks: Sequence[Chunk],
     contexts: Sequence[Context],
+    keys: Sequence[str],
     vectors: Mapping[str, NDArray[np.float32]],
     *,
-    embed_hash: str,
     languages: Sequence[str],
     version: str,
 ) -> list[dict[str, Any]]:
-    """Rows of a search table for one document; `vectors` holds one of each `embed_key`."""
+    """Rows of a search table for one document; `keys` are the chunks' `embed_key`s, and `vectors` has one of each."""
     rows = []
     metadata = json.dumps(document.parsed.metadata, ensure_ascii=False, default=str)
-    for ordinal, (chunk, context) in enumerate(zip(chunks, contexts, strict=True)):
-        text = embedded_text(context, chunk)
-        key = embed_key(embed_hash, text)
+    for ordinal, (chunk, context, key) in enumerate(zip(chunks, contexts, keys, strict=True)):
+        text = with_context(context, chunk)
         full_text = f"{context.keywords}\n{text}" if context.keywords else text
         rows.append(
             {

@@ -102,6 +102,7 @@ class SearchTableSpec:
     base_url: str | None = None
     window_tokens: int | None = None
     requested_dimension: int | None = None
+    late_chunking: bool = False
 
     def to_metadata(self) -> dict[bytes, bytes]:
         """Schema metadata of the table."""
@@ -133,8 +134,8 @@ SEARCH_COLUMNS = {
     "title": "Title of the document.",
     "language": "ISO 639-1 code of the document's language, or und.",
     "metadata": "Front matter of the document, as JSON.",
-    "vector": "Embedding of context and chunk, of length 1.",
-    "embed_key": "Identity of the embedder and the text it saw.",
+    "vector": "Embedding of context and chunk, or of the chunk as part of its window (late chunking); of length 1.",
+    "embed_key": "Identity of the embedder, the text it saw and, with late chunking, the chunk's span of it.",
     "text_*": "Keywords, context and chunk, indexed for full text in one language each; every row is in all of them.",
     "content_hash": "sha256 of the document's bytes.",
     "version": "Identity of content and settings behind the row.",

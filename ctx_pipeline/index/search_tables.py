@@ -12,6 +12,7 @@ from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, FatalError, TransientError
 from ctx_pipeline.index import rows
+from ctx_pipeline.index.embedded import EmbeddedText, embed, embedded_texts
 from ctx_pipeline.index.maintenance import ensure_text_indexes
 from ctx_pipeline.index.outcome import Outcome
 from ctx_pipeline.index.schemas import SearchTableSpec
@@ -118,7 +119,8 @@ class SearchTables:
 
     def _embed_and_replace(self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder) -> None:
         spec = target.spec
-        vectors, refused = self._vectors(target, outcomes, embedder)
+        texts = {o.doc_id: _texts(o, embedder) for o in outcomes}
+        vectors, refused = self._vectors(target, outcomes, texts, embedder)
         ready = [o for o in outcomes if o.doc_id not in refused]
         for outcome in outcomes:
             if target.is_build:
@@ -134,8 +136,8 @@ class SearchTables:
                 outcome.document,
                 outcome.chunks,
                 outcome.contexts,
+                [text.key(spec.embed_hash) for text in texts[outcome.doc_id]],
                 vectors,
-                embed_hash=spec.embed_hash,
                 languages=spec.languages,
                 version=version,
             )
@@ -150,14 +152,15 @@ class SearchTables:
             self._indexed_text.add(target.name)
 
     def _vectors(
-        self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder
+        self,
+        target: Target,
+        outcomes: Sequence[Outcome],
+        texts: Mapping[str, Sequence[EmbeddedText]],
+        embedder: Embedder,
     ) -> tuple[dict[str, NDArray[np.float32]], dict[str, Exception]]:
         """A vector for every embed_key of the outcomes, stored ones used again; and the documents that were refused."""
         wanted_hash = target.spec.embed_hash
-        texts = {
-            o.doc_id: [rows.embedded_text(*pair) for pair in zip(o.contexts, o.chunks, strict=True)] for o in outcomes
-        }
-        keys = {text: rows.embed_key(wanted_hash, text) for all_texts in texts.values() for text in all_texts}
+        keys = {text: text.key(wanted_hash) for all_texts in texts.values() for text in all_texts}
         vectors = self._stored_vectors(wanted_hash, sorted(keys.values()))
         fresh = [text for text in keys if keys[text] not in vectors]
         refused: dict[str, Exception] = {}
@@ -206,13 +209,21 @@ class SearchTables:
         return f"search_{self._last + 1}"
 
 
+def _texts(outcome: Outcome, embedder: Embedder) -> list[EmbeddedText]:
+    assert outcome.document is not None
+    return embedded_texts(outcome.document, outcome.chunks, outcome.contexts, embedder)
+
+
 def _embed(
-    embedder: Embedder, texts: Sequence[str], keys: Mapping[str, str], vectors: dict[str, NDArray[np.float32]]
+    embedder: Embedder,
+    texts: Sequence[EmbeddedText],
+    keys: Mapping[EmbeddedText, str],
+    vectors: dict[str, NDArray[np.float32]],
 ) -> None:
     if not texts:
         return
     try:
-        vectors.update(zip((keys[text] for text in texts), embedder.embed_passages(texts), strict=True))
+        vectors.update(zip((keys[text] for text in texts), embed(embedder, texts), strict=True))
     except TransientError as error:
         # It was tried again already, and the next documents would wait for the same.
         raise FatalError(
@@ -221,10 +232,13 @@ def _embed(
 
 
 def _count_vectors(
-    outcomes: Sequence[Outcome], texts: Mapping[str, Sequence[str]], fresh: Sequence[str], embedder: Embedder
+    outcomes: Sequence[Outcome],
+    texts: Mapping[str, Sequence[EmbeddedText]],
+    fresh: Sequence[EmbeddedText],
+    embedder: Embedder,
 ) -> None:
     """Tell the outcomes which of their texts were embedded, used again and truncated; a text counts as new once."""
-    new = dict(zip(fresh, embedder.count_tokens(fresh), strict=True))
+    new = dict(zip(fresh, embedder.count_tokens([text.needed for text in fresh]), strict=True))
     for outcome in outcomes:
         for text in texts[outcome.doc_id]:
             tokens = new.pop(text, None)
@@ -245,6 +259,7 @@ def embedder_of(spec: SearchTableSpec, settings: EmbeddingSettings) -> Embedder:
                 base_url=spec.base_url,
                 window_tokens=spec.window_tokens or EmbeddingSettings().window_tokens,
                 dimension=spec.requested_dimension,
+                late_chunking=spec.late_chunking,
                 api_key=settings.api_key,
                 path=settings.path,
             )
@@ -271,6 +286,7 @@ def _spec(settings: Settings, embedder: Embedder, hashes: StageHashes) -> Search
         base_url=settings.embedding.base_url,
         window_tokens=settings.embedding.window_tokens if api else None,
         requested_dimension=settings.embedding.dimension,
+        late_chunking=settings.embedding.late_chunking,
     )
 
 
