@@ -1,0 +1,139 @@
+"""What to try against a failure: the settings and commands that could mend it, with the values they have now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ctx_pipeline.evaluation.findings import Cause, Diagnosis, Finding
+from ctx_pipeline.evaluation.metrics import DEPTH
+from ctx_pipeline.index.versions import embedder_chunk_tokens
+from ctx_pipeline.refresh import Pipeline
+
+OVERLAP_SHARE = 4
+"""A usual overlap is a quarter of the chunk."""
+ENOUGH_SHARED_WORDS = 2
+
+
+class Advisor:
+    """Advice for the findings of one diagnosis under the pipeline's settings."""
+
+    def __init__(self, pipeline: Pipeline, diagnosis: Diagnosis) -> None:
+        self._settings, self._diagnosis = pipeline.settings, diagnosis
+        self._chunk_tokens = embedder_chunk_tokens(pipeline.embedder)
+
+    def of(self, finding: Finding) -> str:
+        """What to try first for one finding."""
+        match finding.cause:
+            case "document_missing" | "stale_span":
+                return finding.reason
+            case "duplicate":
+                return (
+                    f"rank {finding.copy_rank} ({finding.copy}) holds the same passage, so the answer is found: "
+                    "add its span to the query, or `exclude` one of the copies"
+                )
+            case "cut":
+                return self._cut(finding)
+            case "orphan":
+                return self._orphan(finding)
+            case "one_leg":
+                return self._one_leg(finding)
+            case "ranked_low":
+                return self._ranked_low(finding)
+            case "absent":
+                return self._absent(finding)
+
+    def of_cause(self, cause: Cause) -> str:
+        """What to try for all findings of a cause."""
+        match cause:
+            case "document_missing":
+                return "correct `include` and `exclude` of the sources or `doc` in the query file; refresh"
+            case "stale_span":
+                return "correct the spans in the query file: the documents were edited since"
+            case "duplicate":
+                return "these are answered by a copy: add the copies' spans, or `exclude` one of them"
+            case "cut":
+                return f"{self._other_cuts()}; `ctx-pipeline show DOC` shows where a document is cut"
+            case "orphan":
+                return f"{self._other_contexts()}, so that chunks say whom and what they are about"
+            case "one_leg":
+                return "set search.rerank, or give the leg that finds more of them a larger share in search.weights"
+            case "ranked_low":
+                return f"set search.rerank: it reads {self._diagnosis.candidates} candidates"
+            case "absent":
+                return f"{self._other_contexts()}, another embedding.model, or the readers' words in the documents"
+
+    def _cut(self, finding: Finding) -> str:
+        pieces = [piece for piece in finding.pieces if piece.rank is not None and piece.rank <= DEPTH]
+        found = (
+            f"a piece is found (rank {min(piece.rank or 0 for piece in pieces)}), the rest is not: " if pieces else ""
+        )
+        length = finding.span.end - finding.span.start
+        if length > self._diagnosis.longest_chunk:
+            bound = "" if self._diagnosis.given_chunks else f" ({self._limit_words()})"
+            return (
+                f"{found}the passage has {length} characters, more than any chunk{bound}: mark the sentences that "
+                "answer, or make chunks larger"
+            )
+        document = finding.chunk_id.rpartition("#")[0] if finding.chunk_id else finding.span.doc
+        return f"{found}{self._other_cuts()}; `ctx-pipeline show {document}` shows the cuts"
+
+    def _limit_words(self) -> str:
+        return f"chunking.max_tokens = {self._settings.chunking.max_tokens}, the embedder takes {self._chunk_tokens}"
+
+    def _other_cuts(self) -> str:
+        if self._diagnosis.given_chunks:
+            return "move the boundaries in the file of chunks, or let them overlap"
+        limit = min(self._settings.chunking.max_tokens, self._chunk_tokens)
+        return f'set chunking.overlap = {limit // OVERLAP_SHARE}, or chunking.strategy = "structure"'
+
+    def _orphan(self, finding: Finding) -> str:
+        absent = [missing.name for missing in finding.missing if not missing.in_context]
+        if self._settings.contexts.method == "none":
+            return f'set contexts.method = "outline": titles and headings before the chunk may name {_listed(absent)}'
+        return (
+            f"{self._other_contexts()}: neither the chunk nor its context names {_listed(absent)}; or name it in a "
+            "heading above the passage"
+        )
+
+    def _other_contexts(self) -> str:
+        if self._settings.contexts.method == "none":
+            return 'set contexts.method = "outline" or "claude"'
+        return 'set contexts.method = "claude"'
+
+    def _one_leg(self, finding: Finding) -> str:
+        vector = finding.vector_rank is not None and finding.vector_rank <= DEPTH
+        found, other = ("vector", "keyword") if vector else ("keyword", "vector")
+        rank = finding.keyword_rank if vector else finding.vector_rank
+        there = f"the {other} leg has it at {rank}" if rank else f"the {other} leg does not have it at all"
+        return f"{there}: set search.rerank, or a larger share of the {found} leg in search.weights"
+
+    def _ranked_low(self, finding: Finding) -> str:
+        candidates = self._diagnosis.candidates
+        if finding.rank is None:
+            return (
+                f"it is below the {candidates} candidates that are fused: raise search.candidates, "
+                f"with search.rerank to bring it up{self._vague(finding)}"
+            )
+        return f"set search.rerank: a reranker reads {candidates} candidates, and this is number {finding.rank}" + (
+            self._vague(finding)
+        )
+
+    def _absent(self, finding: Finding) -> str:
+        if len(finding.shared) < ENOUGH_SHARED_WORDS:
+            words = f"only {_listed(finding.shared)}" if finding.shared else "no word"
+            return (
+                f"question and chunk share {words}: {self._other_contexts()}, try another embedding.model, or put the "
+                f"question's words into the document{self._vague(finding)}"
+            )
+        return (
+            f"the shared words ({_listed(finding.shared)}) are in many chunks: raise search.candidates, with "
+            f"search.rerank to bring it up{self._vague(finding)}"
+        )
+
+    @staticmethod
+    def _vague(finding: Finding) -> str:
+        return "" if finding.named else "; the question names nothing that tells this document from others"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

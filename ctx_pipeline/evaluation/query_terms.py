@@ -1,0 +1,126 @@
+"""What a question names, and which texts name it too. Knows no language, but needs words with spaces between them."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+_WORD = re.compile(r"\w+")
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|„([^“”]+)[“”]|`([^`]+)`|(?<!\w)['‘]([^'’]+)['’](?!\w)")
+_SENTENCE_END = ".?!:;¿¡\n"
+_INNER_CAPITAL = re.compile(r"[a-z][A-Z]")
+CAPITALIZED_SHARE = 0.5
+"""A question with more capitalized words is a title, or shouted: its capitals tell nothing."""
+RARE_SHARE = 0.02
+"""Of the chunks: a word in more of them tells documents apart no better than any other."""
+RARE_WORDS = 3
+_COMMON_BEGINNING, _ENDING = 4, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A name as the question writes it, and the folded word by which it is recognized: its rarest."""
+
+    text: str
+    word: str
+
+
+class Words:
+    """The words of a text, found again in other inflections."""
+
+    def __init__(self, text: str) -> None:
+        self._by_beginning: dict[str, set[str]] = defaultdict(set)
+        for word in {fold(found) for found in _WORD.findall(text)}:
+            self._by_beginning[word[:_COMMON_BEGINNING]].add(word)
+
+    def __contains__(self, word: str) -> bool:
+        return any(_same(word, other) for other in self._by_beginning.get(word[:_COMMON_BEGINNING], ()))
+
+
+class Vocabulary:
+    """In how many chunks of a corpus each word is, and which words it ever writes in lower case."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._chunks: Counter[str] = Counter()
+        self._in_lower_case: set[str] = set()
+        self.size = 0
+        for text in texts:
+            words = set(_WORD.findall(text))
+            self._chunks.update({fold(word) for word in words})
+            self._in_lower_case.update(fold(word) for word in words if word.islower())
+            self.size += 1
+
+    def names(self, question: str) -> list[Term]:
+        """Quoted terms, identifiers, acronyms, numbers of several digits and proper names, each once.
+
+        A capital makes a name inside a sentence; at its beginning only where the corpus never writes the word in
+        lower case.
+        """
+        words = [match for match in _WORD.finditer(question) if match[0][0].isalpha()]
+        capitalized = sum(word[0][0].isupper() for word in words)
+        capitals_tell = capitalized <= CAPITALIZED_SHARE * len(words)
+        found = [next(filter(None, match.groups())) for match in _QUOTED.finditer(question)]
+        run: list[re.Match[str]] = []
+        for match in _WORD.finditer(question):
+            if not self._is_name(question, match, capitals_tell):
+                continue
+            if run and question[run[-1].end() : match.start()] != " ":
+                found.append(question[run[0].start() : run[-1].end()])
+                run = []
+            run.append(match)
+        if run:
+            found.append(question[run[0].start() : run[-1].end()])
+        terms = {term.word: term for text in found if (term := self._term(text))}
+        return list(terms.values())
+
+    def rare_words(self, question: str) -> list[Term]:
+        """The rarest words of the question that the corpus knows, at most three."""
+        words = {fold(match): match for match in _WORD.findall(question) if len(match) >= _COMMON_BEGINNING}
+        rare = [word for word in words if 0 < self._chunks[word] <= max(1, RARE_SHARE * self.size)]
+        return [Term(words[word], word) for word in sorted(rare, key=lambda word: self._chunks[word])[:RARE_WORDS]]
+
+    def _term(self, text: str) -> Term | None:
+        words = [fold(word) for word in _WORD.findall(text)]
+        known = [word for word in words if self._chunks[word]] or words
+        return Term(text, min(known, key=lambda word: (self._chunks[word], -len(word)))) if known else None
+
+    def _is_name(self, question: str, match: re.Match[str], capitals_tell: bool) -> bool:
+        word = match[0]
+        if word.isdigit():
+            return len(word) > 1
+        if "_" in word.strip("_") or _INNER_CAPITAL.search(word) or any(c.isdigit() for c in word):
+            return True
+        if not word[0].isupper() or len(word) < 2:
+            return False
+        if capitals_tell and word.isupper():
+            return True
+        before = question[: match.start()].rstrip(" \t\"'“«„`‘(")
+        begins = not before or before[-1] in _SENTENCE_END
+        return (capitals_tell and not begins) or fold(word) not in self._in_lower_case
+
+
+@lru_cache(maxsize=100_000)
+def fold(word: str) -> str:
+    """The word without case and accents."""
+    decomposed = unicodedata.normalize("NFD", word.casefold())
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
+def shared_words(question: str, text: Words) -> list[str]:
+    """Words of the question, of at least four letters, that a text has too."""
+    words = {fold(word): word for word in _WORD.findall(question) if len(word) >= _COMMON_BEGINNING}
+    return [word for folded, word in words.items() if folded in text]
+
+
+def _same(word: str, other: str) -> bool:
+    """Whether two words are equal but for their last letters; identifiers and numbers must be equal."""
+    if word == other:
+        return True
+    if not (word.isalpha() and other.isalpha()):
+        return False
+    common = max(_COMMON_BEGINNING, len(word) - _ENDING, len(other) - _ENDING)
+    return min(len(word), len(other)) >= common and word[:common] == other[:common]
