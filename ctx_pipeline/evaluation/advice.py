@@ -87,13 +87,12 @@ class Advisor:
         return f'set chunking.overlap = {limit // OVERLAP_SHARE}, or chunking.strategy = "structure"'
 
     def _orphan(self, finding: Finding) -> str:
-        absent = [missing.name for missing in finding.missing if not missing.in_context]
+        sooner = ""
+        if finding.rank is not None:
+            sooner = f"; a reranker would see it, too, as number {finding.rank} (search.rerank)"
         if self._settings.contexts.method == "none":
-            return f'set contexts.method = "outline": titles and headings before the chunk may name {_listed(absent)}'
-        return (
-            f"{self._other_contexts()}: neither the chunk nor its context names {_listed(absent)}; or name it in a "
-            "heading above the passage"
-        )
+            return f'set contexts.method = "outline": title and headings before the chunk may name it{sooner}'
+        return f"{self._other_contexts()}: now neither the chunk nor its context says what it is about{sooner}"
 
     def _other_contexts(self) -> str:
         if self._settings.contexts.method == "none":
@@ -111,8 +110,8 @@ class Advisor:
         candidates = self._diagnosis.candidates
         if finding.rank is None:
             return (
-                f"it is below the {candidates} candidates that are fused: raise search.candidates, "
-                f"with search.rerank to bring it up{self._vague(finding)}"
+                f"after fusion it is below the first {candidates}: raise search.candidates, and set search.rerank to "
+                f"bring it up{self._vague(finding)}"
             )
         return f"set search.rerank: a reranker reads {candidates} candidates, and this is number {finding.rank}" + (
             self._vague(finding)
@@ -126,8 +125,8 @@ class Advisor:
                 f"question's words into the document{self._vague(finding)}"
             )
         return (
-            f"the shared words ({_listed(finding.shared)}) are in many chunks: raise search.candidates, with "
-            f"search.rerank to bring it up{self._vague(finding)}"
+            f"the shared words ({_listed(finding.shared)}) are in many better chunks: raise search.candidates, "
+            f"and set search.rerank to bring it up{self._vague(finding)}"
         )
 
     @staticmethod

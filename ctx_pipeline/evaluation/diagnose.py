@@ -10,6 +10,7 @@ from statistics import fmean
 from ctx_pipeline.chunking.recursive import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document
+from ctx_pipeline.errors import counted
 from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, plain_contexts
 from ctx_pipeline.evaluation.corpus import Corpus, rank_of
 from ctx_pipeline.evaluation.evaluation import open_corpus
@@ -25,6 +26,7 @@ from ctx_pipeline.refresh import Pipeline
 
 PIECE_SHARE = 0.2
 """Of the answer: what a retrieved piece must hold to show that the answer was cut."""
+STALE = "{} of the queries moved or changed since it was marked: correct the query file, the figures are not reliable"
 COPY_MIN_CHARS = 40
 """Shorter answers stand in other chunks by chance."""
 
@@ -46,7 +48,7 @@ def diagnose_queries(
     asked = corpus.resolve(asked, unknown_is_wrong=False)
     index, contexts = _open_search(pipeline, corpus, folder, progress)
     progress(f"searching {len(asked)} queries")
-    return _Diagnostician(pipeline, corpus, contexts, index).run(asked, given_chunks=chunks is not None)
+    return _Diagnostician(pipeline, corpus, contexts, index, asked).run(given_chunks=chunks is not None)
 
 
 def _open_search(
@@ -85,32 +87,37 @@ class _Found:
 class _Diagnostician:
     """The corpus and its index, asked query by query."""
 
-    def __init__(self, pipeline: Pipeline, corpus: Corpus, contexts: Contexts, index: SearchIndex) -> None:
+    def __init__(
+        self, pipeline: Pipeline, corpus: Corpus, contexts: Contexts, index: SearchIndex, queries: Sequence[Query]
+    ) -> None:
         self._pipeline, self._corpus, self._contexts, self._index = pipeline, corpus, contexts, index
+        self._queries = queries
         self._depth = max(pipeline.settings.search.candidates, DEPTH)
-        self._vocabulary = Vocabulary(chunk.text for chunks in corpus.chunks.values() for chunk in chunks)
+        texts = (chunk.text for chunks in corpus.chunks.values() for chunk in chunks)
+        self._vocabulary = Vocabulary(texts, (query.text for query in queries))
         self._document_words: dict[str, Words] = {}
         self._missing: Mapping[str, str] = {}
 
-    def run(self, queries: Sequence[Query], *, given_chunks: bool) -> Diagnosis:
+    def run(self, *, given_chunks: bool) -> Diagnosis:
         """Search every query, and look into those that fail."""
         known = self._corpus.documents
-        named = {span.doc for query in queries for span in query.spans}
-        self._missing = missing_documents(self._pipeline, self._corpus, named - known.keys())
+        spans = [span for query in self._queries for span in query.spans]
+        self._missing = missing_documents(self._pipeline, self._corpus, {span.doc for span in spans} - known.keys())
+        stale = sum(bool(_where_it_went(span, known[span.doc].parsed.text)) for span in spans if span.doc in known)
         recalls, reachable, failed = [], [], []
-        for query in queries:
+        for query in self._queries:
             hits = self._index.search(query.text, k=self._depth)
             ranks = [rank_of(span, hits) for span in query.spans]
             found = [rank is not None and rank <= DEPTH for rank in ranks]
             recalls.append(fmean(found))
             reachable.append(fmean(rank is not None for rank in ranks))
             if not all(found):
-                spans = [span for span, is_found in zip(query.spans, found, strict=True) if not is_found]
-                failed.append(FailedQuery(query, recalls[-1], self._findings(query, spans, hits)))
+                not_found = [span for span, is_found in zip(query.spans, found, strict=True) if not is_found]
+                failed.append(FailedQuery(query, recalls[-1], self._findings(query, not_found, hits)))
         chunks = [chunk for own in self._corpus.chunks.values() for chunk in own]
         return Diagnosis(
             failed=failed,
-            queries=len(queries),
+            queries=len(self._queries),
             recall=fmean(recalls),
             recall_candidates=fmean(reachable),
             candidates=self._depth,
@@ -120,7 +127,7 @@ class _Diagnostician:
             given_chunks=given_chunks,
             embedding_model=self._pipeline.embedder.name,
             context_method=self._pipeline.contextualizer.method,
-            warnings=self._corpus.warnings,
+            warnings=self._corpus.warnings + [STALE.format(counted(stale, "passage"))] * bool(stale),
         )
 
     def _findings(self, query: Query, spans: Sequence[Span], hits: Sequence[Hit]) -> tuple[Finding, ...]:
@@ -179,7 +186,6 @@ class _Diagnostician:
             named=tuple(term.text for term in named),
             copy=copy.chunk_id if copy else None,
             copy_rank=found.fused[copy.chunk_id] if copy else None,
-            language=document.parsed.language,
         )
 
     def _parts(self, span: Span, found: _Found) -> list[_Part]:

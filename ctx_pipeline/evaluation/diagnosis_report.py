@@ -9,7 +9,7 @@ from typing import Any
 from ctx_pipeline.display import printable
 from ctx_pipeline.errors import counted
 from ctx_pipeline.evaluation.advice import Advisor
-from ctx_pipeline.evaluation.findings import CAUSES, Cause, Diagnosis, FailedQuery, Finding
+from ctx_pipeline.evaluation.findings import Cause, Diagnosis, FailedQuery, Finding
 from ctx_pipeline.evaluation.metrics import DEPTH
 
 SHOWN = 20
@@ -21,8 +21,8 @@ def text(diagnosis: Diagnosis, advisor: Advisor, *, all_queries: bool = False) -
     shown = diagnosis.failed if all_queries else diagnosis.failed[:SHOWN]
     blocks = ["\n".join(_block(failed, advisor)) for failed in shown]
     if len(shown) < len(diagnosis.failed):
-        more = counted(len(diagnosis.failed) - len(shown), "failed query").replace("querys", "queries")
-        blocks.append(f"… {more} more (--all shows them, --json too)")
+        left = len(diagnosis.failed) - len(shown)
+        blocks.append(f"… and {left} more (--all shows them, and so does --json)")
     return printable("\n\n".join([*blocks, "\n".join(_summary_lines(diagnosis, advisor))]))
 
 
@@ -69,11 +69,10 @@ def _summary_lines(diagnosis: Diagnosis, advisor: Advisor) -> Iterator[str]:
         f"{diagnosis.recall_candidates:.3f}: a perfect reranker would mend {diagnosis.mendable:.0%} of the failures"
     )
     first, every = _counts(diagnosis)
-    for cause, count in first.most_common():
-        yield f"{count:4} {cause:16} {advisor.of_cause(cause)}"
-    for cause in CAUSES:
-        if every[cause] > first[cause]:
-            yield f"{every[cause] - first[cause]:4} more with {cause} as a further cause"
+    if every:
+        yield f"\n{'cause':16} first  also  try"
+    for cause, count in _most_frequent(first, every):
+        yield f"{cause:16} {first[cause]:5} {count - first[cause]:5}  {advisor.of_cause(cause)}"
 
 
 def _counts(diagnosis: Diagnosis) -> tuple[Counter[Cause], Counter[Cause]]:
@@ -81,6 +80,11 @@ def _counts(diagnosis: Diagnosis) -> tuple[Counter[Cause], Counter[Cause]]:
     findings = [finding for failed in diagnosis.failed for finding in failed.findings]
     first = Counter(finding.cause for finding in findings)
     return first, Counter(cause for finding in findings for cause in finding.causes)
+
+
+def _most_frequent(first: Counter[Cause], every: Counter[Cause]) -> list[tuple[Cause, int]]:
+    """Causes with how often they hold; the one that is most often the primary one comes first."""
+    return sorted(every.items(), key=lambda item: (-first[item[0]], -item[1]))
 
 
 def to_json(diagnosis: Diagnosis, advisor: Advisor) -> dict[str, Any]:
@@ -115,7 +119,7 @@ def to_json(diagnosis: Diagnosis, advisor: Advisor) -> dict[str, Any]:
                     "holds": count,
                     "advice": advisor.of_cause(cause),
                 }
-                for cause, count in sorted(every.items(), key=lambda item: (-first[item[0]], -item[1]))
+                for cause, count in _most_frequent(first, every)
             ],
         },
         "warnings": diagnosis.warnings,

@@ -58,7 +58,6 @@ class Finding:
     copy_rank: int | None = None
     reason: str = ""
     """Why the document is missing, or where the passage went."""
-    language: str = "und"
 
     @property
     def cause(self) -> Cause:

@@ -13,10 +13,15 @@ _WORD = re.compile(r"\w+")
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|„([^“”]+)[“”]|`([^`]+)`|(?<!\w)['‘]([^'’]+)['’](?!\w)")
 _SENTENCE_END = ".?!:;¿¡\n"
 _INNER_CAPITAL = re.compile(r"[a-z][A-Z]")
-CAPITALIZED_SHARE = 0.5
-"""A question with more capitalized words is a title, or shouted: its capitals tell nothing."""
+CAPITALIZED_SHARE = 0.6
+"""Of the words after the first: a question with more capitalized ones is a title, or shouted; its capitals tell
+nothing."""
+COMMON_SHARE, COMMON_CHUNKS = 0.1, 3
+"""Of the chunks: a word in lower case in more of them is no name, although a name may begin with it."""
 RARE_SHARE = 0.02
 """Of the chunks: a word in more of them tells documents apart no better than any other."""
+ASKING_SHARE = 0.05
+"""Of the questions: a word in more of them is one to ask with, unless all are about the same."""
 RARE_WORDS = 3
 _COMMON_BEGINNING, _ENDING = 4, 3
 
@@ -42,27 +47,28 @@ class Words:
 
 
 class Vocabulary:
-    """In how many chunks of a corpus each word is, and which words it ever writes in lower case."""
+    """In how many chunks of a corpus each word is, and in how many of the questions."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, chunks: Iterable[str], questions: Iterable[str]) -> None:
         self._chunks: Counter[str] = Counter()
-        self._in_lower_case: set[str] = set()
-        self.size = 0
-        for text in texts:
+        self._in_lower_case: Counter[str] = Counter()
+        self._size = 0
+        for text in chunks:
             words = set(_WORD.findall(text))
             self._chunks.update({fold(word) for word in words})
-            self._in_lower_case.update(fold(word) for word in words if word.islower())
-            self.size += 1
+            self._in_lower_case.update({fold(word) for word in words if word.islower()})
+            self._size += 1
+        asked = [{fold(word) for word in _WORD.findall(question)} for question in set(questions)]
+        self._questions = Counter(word for words in asked for word in words)
+        self._asking = max(1, ASKING_SHARE * len(asked))
 
     def names(self, question: str) -> list[Term]:
         """Quoted terms, identifiers, acronyms, numbers of several digits and proper names, each once.
 
-        A capital makes a name inside a sentence; at its beginning only where the corpus never writes the word in
-        lower case.
+        A capital makes a name inside a sentence; at its beginning it tells nothing.
         """
-        words = [match for match in _WORD.finditer(question) if match[0][0].isalpha()]
-        capitalized = sum(word[0][0].isupper() for word in words)
-        capitals_tell = capitalized <= CAPITALIZED_SHARE * len(words)
+        later = [word for word in _WORD.findall(question)[1:] if word[0].isalpha()]
+        capitals_tell = sum(word[0].isupper() for word in later) <= CAPITALIZED_SHARE * len(later)
         found = [next(filter(None, match.groups())) for match in _QUOTED.finditer(question)]
         run: list[re.Match[str]] = []
         for match in _WORD.finditer(question):
@@ -74,13 +80,14 @@ class Vocabulary:
             run.append(match)
         if run:
             found.append(question[run[0].start() : run[-1].end()])
-        terms = {term.word: term for text in found if (term := self._term(text))}
-        return list(terms.values())
+        terms = {term.word: term for text in reversed(found) if (term := self._term(text))}
+        return list(terms.values())[::-1]
 
     def rare_words(self, question: str) -> list[Term]:
         """The rarest words of the question that the corpus knows, at most three."""
-        words = {fold(match): match for match in _WORD.findall(question) if len(match) >= _COMMON_BEGINNING}
-        rare = [word for word in words if 0 < self._chunks[word] <= max(1, RARE_SHARE * self.size)]
+        words = {fold(word): word for word in _WORD.findall(question) if len(word) >= _COMMON_BEGINNING}
+        limit = max(1, RARE_SHARE * self._size)
+        rare = [word for word in words if 0 < self._chunks[word] <= limit and self._questions[word] <= self._asking]
         return [Term(words[word], word) for word in sorted(rare, key=lambda word: self._chunks[word])[:RARE_WORDS]]
 
     def _term(self, text: str) -> Term | None:
@@ -94,13 +101,13 @@ class Vocabulary:
             return len(word) > 1
         if "_" in word.strip("_") or _INNER_CAPITAL.search(word) or any(c.isdigit() for c in word):
             return True
-        if not word[0].isupper() or len(word) < 2:
+        if not (capitals_tell and word[0].isupper() and len(word) > 1):
             return False
-        if capitals_tell and word.isupper():
+        if word.isupper():
             return True
         before = question[: match.start()].rstrip(" \t\"'“«„`‘(")
-        begins = not before or before[-1] in _SENTENCE_END
-        return (capitals_tell and not begins) or fold(word) not in self._in_lower_case
+        common = self._in_lower_case[fold(word)] > max(COMMON_CHUNKS, COMMON_SHARE * self._size)
+        return bool(before) and before[-1] not in _SENTENCE_END and not common
 
 
 @lru_cache(maxsize=100_000)
