@@ -173,7 +173,7 @@ def test_a_chunk_below_the_first_twenty_is_for_a_reranker(project: Project) -> N
     finding = only_finding(diagnosis)
     assert finding.causes == ("ranked_low",)
     assert finding.rank == CROWD + 1
-    assert f"this is number {CROWD + 1}" in advice(project, diagnosis)
+    assert f"it is number {CROWD + 1}" in advice(project, diagnosis)
     assert diagnosis.mendable == 1
 
 
@@ -257,7 +257,7 @@ def test_the_command_prints_the_contract_for_the_index(project: Project) -> None
     [finding] = failed["findings"]
     assert set(finding) == {
         "doc", "start", "end", "line", "cause", "causes", "chunk_id", "rank", "vector_rank", "keyword_rank", "pieces",
-        "missing", "shared", "copy", "advice",
+        "missing", "shared", "copy", "advice", "document_rank", "unsaid",
     }  # fmt: skip
     assert (finding["doc"], finding["line"], finding["chunk_id"]) == ("docs/a.md", 3, "docs/a.md#00000")
     summary = reply["summary"]

@@ -12,6 +12,7 @@ from ctx_pipeline.refresh import Pipeline
 OVERLAP_SHARE = 4
 """A usual overlap is a quarter of the chunk."""
 ENOUGH_SHARED_WORDS = 2
+LISTED = 5
 
 
 class Advisor:
@@ -87,12 +88,8 @@ class Advisor:
         return f'set chunking.overlap = {limit // OVERLAP_SHARE}, or chunking.strategy = "structure"'
 
     def _orphan(self, finding: Finding) -> str:
-        sooner = ""
-        if finding.rank is not None:
-            sooner = f"; a reranker would see it, too, as number {finding.rank} (search.rerank)"
-        if self._settings.contexts.method == "none":
-            return f'set contexts.method = "outline": title and headings before the chunk may name it{sooner}'
-        return f"{self._other_contexts()}: now neither the chunk nor its context says what it is about{sooner}"
+        sooner = "; or search.rerank" if finding.rank is not None else ""
+        return f"{self._other_contexts()}, so that the chunk says what it is about{sooner}"
 
     def _other_contexts(self) -> str:
         if self._settings.contexts.method == "none":
@@ -107,32 +104,33 @@ class Advisor:
         return f"{there}: set search.rerank, or a larger share of the {found} leg in search.weights"
 
     def _ranked_low(self, finding: Finding) -> str:
-        candidates = self._diagnosis.candidates
         if finding.rank is None:
-            return (
-                f"after fusion it is below the first {candidates}: raise search.candidates, and set search.rerank to "
-                f"bring it up{self._vague(finding)}"
+            deeper = f"after fusion it is below the first {self._diagnosis.candidates}: raise search.candidates, and "
+        else:
+            deeper = (
+                f"it is number {finding.rank} of the {self._diagnosis.candidates} candidates that a reranker reads: "
             )
-        return f"set search.rerank: a reranker reads {candidates} candidates, and this is number {finding.rank}" + (
-            self._vague(finding)
-        )
+        return f"{self._wording(finding)}{deeper}set search.rerank"
 
     def _absent(self, finding: Finding) -> str:
-        if len(finding.shared) < ENOUGH_SHARED_WORDS:
-            words = f"only {_listed(finding.shared)}" if finding.shared else "no word"
+        wording = self._wording(finding)
+        if len(finding.shared) >= ENOUGH_SHARED_WORDS:
             return (
-                f"question and chunk share {words}: {self._other_contexts()}, try another embedding.model, or put the "
-                f"question's words into the document{self._vague(finding)}"
+                f"{wording}the shared words ({_listed(finding.shared)}) are in many better chunks: raise "
+                "search.candidates, and set search.rerank"
             )
-        return (
-            f"the shared words ({_listed(finding.shared)}) are in many better chunks: raise search.candidates, "
-            f"and set search.rerank to bring it up{self._vague(finding)}"
-        )
+        words = f"only {_listed(finding.shared)}" if finding.shared else "no word"
+        return f"{wording}question and chunk share {words}: {self._other_contexts()}, or try another embedding.model"
 
     @staticmethod
-    def _vague(finding: Finding) -> str:
-        return "" if finding.named else "; the question names nothing that tells this document from others"
+    def _wording(finding: Finding) -> str:
+        """What is wrong with the question itself, if anything."""
+        if finding.named:
+            return ""
+        if finding.unsaid:
+            return f"the document never says {_listed(finding.unsaid)}: use its words, or put these into it; "
+        return "nothing in the question tells this document from others: ask with a name; "
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+    return ", ".join(names[:LISTED])

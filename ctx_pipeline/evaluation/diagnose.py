@@ -19,7 +19,7 @@ from ctx_pipeline.evaluation.ladder import NotMeasuredError, contexts_to_measure
 from ctx_pipeline.evaluation.metrics import DEPTH
 from ctx_pipeline.evaluation.missing import missing_documents
 from ctx_pipeline.evaluation.queries import Query, Span, read_queries
-from ctx_pipeline.evaluation.query_terms import Term, Vocabulary, Words, shared_words
+from ctx_pipeline.evaluation.query_terms import Vocabulary, Words, shared_words
 from ctx_pipeline.index.schemas import chunk_id
 from ctx_pipeline.index.search import Hit, SearchIndex
 from ctx_pipeline.refresh import Pipeline
@@ -27,6 +27,8 @@ from ctx_pipeline.refresh import Pipeline
 PIECE_SHARE = 0.2
 """Of the answer: what a retrieved piece must hold to show that the answer was cut."""
 STALE = "{} of the queries moved or changed since it was marked: correct the query file, the figures are not reliable"
+RARE_WORDS = 3
+"""Looked at where a question has no name."""
 COPY_MIN_CHARS = 40
 """Shorter answers stand in other chunks by chance."""
 
@@ -155,7 +157,10 @@ class _Diagnostician:
         copy = self._copy(span, document, target.chunk, found.hits)
         pieces = tuple(Piece(part.chunk_id, part.share, found.fused.get(part.chunk_id)) for part in parts)
         words, context = Words(target.chunk.text), Words(f"{target.context.text}\n{target.context.keywords}")
-        named = self._named(query.text, document)
+        document_words = self._words_of(document)
+        rare = self._vocabulary.rare_words(query.text)
+        named = [term for term in self._vocabulary.names(query.text) if term.word in document_words]
+        named = named or [term for term in rare if term.word in document_words][:RARE_WORDS]
         missing = tuple(MissingName(term.text, term.word in context) for term in named if term.word not in words)
         if len(missing) < len(named):
             missing = ()
@@ -184,6 +189,8 @@ class _Diagnostician:
             missing=missing,
             shared=tuple(shared_words(query.text, words)),
             named=tuple(term.text for term in named),
+            unsaid=tuple(term.text for term in rare if term.word not in document_words),
+            document_rank=next((rank for rank, hit in enumerate(found.hits, start=1) if hit.doc_id == span.doc), None),
             copy=copy.chunk_id if copy else None,
             copy_rank=found.fused[copy.chunk_id] if copy else None,
         )
@@ -198,14 +205,12 @@ class _Diagnostician:
                 parts.append(_Part(chunk_id(span.doc, ordinal), chunk, context, common / (span.end - span.start)))
         return parts
 
-    def _named(self, question: str, document: Document) -> list[Term]:
-        """Names of the question that the document has, else rare words that it has."""
+    def _words_of(self, document: Document) -> Words:
         words = self._document_words.get(document.doc_id)
         if words is None:
             words = Words(f"{document.parsed.title}\n{document.parsed.text}")
             self._document_words[document.doc_id] = words
-        names = [term for term in self._vocabulary.names(question) if term.word in words]
-        return names or [term for term in self._vocabulary.rare_words(question) if term.word in words]
+        return words
 
     def _copy(self, span: Span, document: Document, chunk: Chunk, hits: Sequence[Hit]) -> Hit | None:
         """The first hit elsewhere that holds the same passage, or is the same chunk."""

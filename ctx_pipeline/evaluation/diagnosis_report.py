@@ -30,7 +30,10 @@ def _block(failed: FailedQuery, advisor: Advisor) -> Iterator[str]:
     question = " ".join(failed.query.text.split())
     cut = "…" if len(question) > QUESTION_CHARACTERS else ""
     yield f"{failed.query.qid}  {question[:QUESTION_CHARACTERS]}{cut}"
-    for finding in failed.findings:
+    if len(failed.query.spans) > 1:
+        yield f"  {len(failed.findings)} of its {len(failed.query.spans)} passages not found"
+    advice = [advisor.of(finding) for finding in failed.findings]
+    for position, finding in enumerate(failed.findings):
         where = f"{finding.span.doc}:{finding.line}" if finding.line else finding.span.doc
         also = f"  (also {', '.join(finding.causes[1:])})" if finding.causes[1:] else ""
         yield f"  {finding.cause}{also}"
@@ -38,7 +41,7 @@ def _block(failed: FailedQuery, advisor: Advisor) -> Iterator[str]:
         if finding.chunk_id:
             yield (
                 f"    ranks    fused {_rank(finding.rank)}, vector {_rank(finding.vector_rank)}, "
-                f"keyword {_rank(finding.keyword_rank)}"
+                f"keyword {_rank(finding.keyword_rank)}; best of its document {_rank(finding.document_rank)}"
             )
         if finding.pieces:
             pieces = (
@@ -49,7 +52,10 @@ def _block(failed: FailedQuery, advisor: Advisor) -> Iterator[str]:
         if finding.missing:
             names = (name.name + (" (its context has it)" if name.in_context else "") for name in finding.missing)
             yield f"    missing  {', '.join(names)}"
-        yield f"    try      {advisor.of(finding)}"
+        if finding.unsaid:
+            yield f"    unsaid   {', '.join(finding.unsaid)}"
+        if advice[position] not in advice[position + 1 :]:
+            yield f"    try      {advice[position]}"
 
 
 def _rank(rank: int | None) -> str:
@@ -138,8 +144,10 @@ def _finding(finding: Finding, advisor: Advisor) -> dict[str, Any]:
         "rank": finding.rank,
         "vector_rank": finding.vector_rank,
         "keyword_rank": finding.keyword_rank,
+        "document_rank": finding.document_rank,
         "pieces": [{"chunk_id": piece.chunk_id, "share": piece.share, "rank": piece.rank} for piece in finding.pieces],
         "missing": [{"name": missing.name, "in_context": missing.in_context} for missing in finding.missing],
+        "unsaid": list(finding.unsaid),
         "shared": list(finding.shared),
         "copy": finding.copy,
         "advice": advisor.of(finding),

@@ -52,7 +52,11 @@ class Finding:
     shared: tuple[str, ...] = ()
     """Words of the question that the chunk has."""
     named: tuple[str, ...] = ()
-    """Names and rare words of the question that the document has; none when it could be about any document."""
+    """Names of the question that the document has, else rare words that it has."""
+    unsaid: tuple[str, ...] = ()
+    """Rare words of the question that the document has not."""
+    document_rank: int | None = None
+    """After fusion, of the first chunk of the document, whatever it says."""
     copy: str | None = None
     """A chunk among the first 20 that holds the same passage."""
     copy_rank: int | None = None

@@ -22,7 +22,6 @@ RARE_SHARE = 0.02
 """Of the chunks: a word in more of them tells documents apart no better than any other."""
 ASKING_SHARE = 0.05
 """Of the questions: a word in more of them is one to ask with, unless all are about the same."""
-RARE_WORDS = 3
 _COMMON_BEGINNING, _ENDING = 4, 3
 
 
@@ -84,11 +83,11 @@ class Vocabulary:
         return list(terms.values())[::-1]
 
     def rare_words(self, question: str) -> list[Term]:
-        """The rarest words of the question that the corpus knows, at most three."""
+        """Words of the question, of at least four letters, that few chunks have or none; the rarest first."""
         words = {fold(word): word for word in _WORD.findall(question) if len(word) >= _COMMON_BEGINNING}
         limit = max(1, RARE_SHARE * self._size)
-        rare = [word for word in words if 0 < self._chunks[word] <= limit and self._questions[word] <= self._asking]
-        return [Term(words[word], word) for word in sorted(rare, key=lambda word: self._chunks[word])[:RARE_WORDS]]
+        rare = [word for word in words if self._chunks[word] <= limit and self._questions[word] <= self._asking]
+        return [Term(words[word], word) for word in sorted(rare, key=lambda word: self._chunks[word])]
 
     def _term(self, text: str) -> Term | None:
         words = [fold(word) for word in _WORD.findall(text)]
