@@ -101,7 +101,7 @@ class Advisor:
         found, other = ("vector", "keyword") if vector else ("keyword", "vector")
         rank = finding.keyword_rank if vector else finding.vector_rank
         there = f"the {other} leg has it at {rank}" if rank else f"the {other} leg does not have it at all"
-        return f"{there}: set search.rerank, or a larger share of the {found} leg in search.weights"
+        return f"{self._wording(finding)}{there}: set search.rerank, or a larger share of the {found} leg in search.weights"
 
     def _ranked_low(self, finding: Finding) -> str:
         if finding.rank is None:

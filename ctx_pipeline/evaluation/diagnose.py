@@ -158,9 +158,9 @@ class _Diagnostician:
         pieces = tuple(Piece(part.chunk_id, part.share, found.fused.get(part.chunk_id)) for part in parts)
         words, context = Words(target.chunk.text), Words(f"{target.context.text}\n{target.context.keywords}")
         document_words = self._words_of(document)
-        rare = self._vocabulary.rare_words(query.text)
-        named = [term for term in self._vocabulary.names(query.text) if term.word in document_words]
-        named = named or [term for term in rare if term.word in document_words][:RARE_WORDS]
+        names, rare = self._vocabulary.names(query.text), self._vocabulary.rare_words(query.text)
+        named = [term for term in names or rare if document_words.say(term)]
+        named = named if names else named[:RARE_WORDS]
         missing = tuple(MissingName(term.text, term.word in context) for term in named if term.word not in words)
         if len(missing) < len(named):
             missing = ()
@@ -189,7 +189,7 @@ class _Diagnostician:
             missing=missing,
             shared=tuple(shared_words(query.text, words)),
             named=tuple(term.text for term in named),
-            unsaid=tuple(term.text for term in rare if term.word not in document_words),
+            unsaid=tuple(term.text for term in names or rare if not document_words.say(term)),
             document_rank=next((rank for rank, hit in enumerate(found.hits, start=1) if hit.doc_id == span.doc), None),
             copy=copy.chunk_id if copy else None,
             copy_rank=found.fused[copy.chunk_id] if copy else None,

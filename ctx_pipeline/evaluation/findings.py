@@ -52,9 +52,9 @@ class Finding:
     shared: tuple[str, ...] = ()
     """Words of the question that the chunk has."""
     named: tuple[str, ...] = ()
-    """Names of the question that the document has, else rare words that it has."""
+    """Names of the question that the document has; of a question without a name, rare words that it has."""
     unsaid: tuple[str, ...] = ()
-    """Rare words of the question that the document has not."""
+    """Names of the question that the document lacks; of a question without a name, rare words that it lacks."""
     document_rank: int | None = None
     """After fusion, of the first chunk of the document, whatever it says."""
     copy: str | None = None

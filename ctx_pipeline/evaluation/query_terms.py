@@ -31,18 +31,27 @@ class Term:
 
     text: str
     word: str
+    quoted: bool = False
 
 
 class Words:
     """The words of a text, found again in other inflections."""
 
     def __init__(self, text: str) -> None:
+        words = [fold(found) for found in _WORD.findall(text)]
+        self._phrase = f" {' '.join(words)} "
         self._by_beginning: dict[str, set[str]] = defaultdict(set)
-        for word in {fold(found) for found in _WORD.findall(text)}:
+        for word in words:
             self._by_beginning[word[:_COMMON_BEGINNING]].add(word)
 
     def __contains__(self, word: str) -> bool:
         return any(_same(word, other) for other in self._by_beginning.get(word[:_COMMON_BEGINNING], ()))
+
+    def say(self, term: Term) -> bool:
+        """Whether the text has the term: all of a quoted one, the rarest word of another."""
+        if term.quoted:
+            return f" {' '.join(map(fold, _WORD.findall(term.text)))} " in self._phrase
+        return term.word in self
 
 
 class Vocabulary:
@@ -68,7 +77,8 @@ class Vocabulary:
         """
         later = [word for word in _WORD.findall(question)[1:] if word[0].isalpha()]
         capitals_tell = sum(word[0].isupper() for word in later) <= CAPITALIZED_SHARE * len(later)
-        found = [next(filter(None, match.groups())) for match in _QUOTED.finditer(question)]
+        quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(question)]
+        found: list[str] = []
         run: list[re.Match[str]] = []
         for match in _WORD.finditer(question):
             if not self._is_name(question, match, capitals_tell):
@@ -79,8 +89,8 @@ class Vocabulary:
             run.append(match)
         if run:
             found.append(question[run[0].start() : run[-1].end()])
-        terms = {term.word: term for text in reversed(found) if (term := self._term(text))}
-        return list(terms.values())[::-1]
+        terms = [self._term(text, quoted=text in quoted) for text in [*quoted, *found]]
+        return list({term.word: term for term in reversed(terms) if term}.values())[::-1]
 
     def rare_words(self, question: str) -> list[Term]:
         """Words of the question, of at least four letters, that few chunks have or none; the rarest first."""
@@ -89,10 +99,12 @@ class Vocabulary:
         rare = [word for word in words if self._chunks[word] <= limit and self._questions[word] <= self._asking]
         return [Term(words[word], word) for word in sorted(rare, key=lambda word: self._chunks[word])]
 
-    def _term(self, text: str) -> Term | None:
+    def _term(self, text: str, *, quoted: bool) -> Term | None:
         words = [fold(word) for word in _WORD.findall(text)]
         known = [word for word in words if self._chunks[word]] or words
-        return Term(text, min(known, key=lambda word: (self._chunks[word], -len(word)))) if known else None
+        if not known:
+            return None
+        return Term(text, min(known, key=lambda word: (self._chunks[word], -len(word))), quoted)
 
     def _is_name(self, question: str, match: re.Match[str], capitals_tell: bool) -> bool:
         word = match[0]
