@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ctx_pipeline.cli_evaluation import diagnose as diagnose_queries
+from ctx_pipeline.cli_evaluation import diagnose as diagnose_command
 from ctx_pipeline.cli_evaluation import evaluate
 from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
 from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
@@ -38,7 +38,7 @@ def cli(context: click.Context, debug: bool) -> None:
 
 
 cli.add_command(evaluate)
-cli.add_command(diagnose_queries)
+cli.add_command(diagnose_command)
 
 
 def main() -> None:

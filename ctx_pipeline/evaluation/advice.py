@@ -53,7 +53,7 @@ class Advisor:
             case "duplicate":
                 return "these are answered by a copy: add the copies' spans, or `exclude` one of them"
             case "cut":
-                return f"{self._other_cuts()}; `ctx-pipeline show DOC` shows where a document is cut"
+                return self._other_cuts("DOC")
             case "orphan":
                 return f"{self._other_contexts()}, so that chunks say whom and what they are about"
             case "one_leg":
@@ -64,28 +64,28 @@ class Advisor:
                 return f"{self._other_contexts()}, another embedding.model, or the readers' words in the documents"
 
     def _cut(self, finding: Finding) -> str:
-        pieces = [piece for piece in finding.pieces if piece.rank is not None and piece.rank <= DEPTH]
-        found = (
-            f"a piece is found (rank {min(piece.rank or 0 for piece in pieces)}), the rest is not: " if pieces else ""
-        )
+        ranks = [piece.rank for piece in finding.pieces if piece.rank is not None and piece.rank <= DEPTH]
+        found = f"a piece is found (rank {min(ranks)}), the rest is not: " if ranks else ""
         length = finding.span.end - finding.span.start
         if length > self._diagnosis.longest_chunk:
-            bound = "" if self._diagnosis.given_chunks else f" ({self._limit_words()})"
+            limits = (
+                f"chunking.max_tokens = {self._settings.chunking.max_tokens}, the embedder takes {self._chunk_tokens}"
+            )
+            bound = "" if self._diagnosis.given_chunks else f" ({limits})"
             return (
                 f"{found}the passage has {length} characters, more than any chunk{bound}: mark the sentences that "
                 "answer, or make chunks larger"
             )
-        document = finding.chunk_id.rpartition("#")[0] if finding.chunk_id else finding.span.doc
-        return f"{found}{self._other_cuts()}; `ctx-pipeline show {document}` shows the cuts"
+        return f"{found}{self._other_cuts(finding.span.doc)}"
 
-    def _limit_words(self) -> str:
-        return f"chunking.max_tokens = {self._settings.chunking.max_tokens}, the embedder takes {self._chunk_tokens}"
-
-    def _other_cuts(self) -> str:
+    def _other_cuts(self, doc: str) -> str:
         if self._diagnosis.given_chunks:
             return "move the boundaries in the file of chunks, or let them overlap"
         limit = min(self._settings.chunking.max_tokens, self._chunk_tokens)
-        return f'set chunking.overlap = {limit // OVERLAP_SHARE}, or chunking.strategy = "structure"'
+        return (
+            f'set chunking.overlap = {limit // OVERLAP_SHARE}, or chunking.strategy = "structure"; '
+            f"`ctx-pipeline show {doc}` shows the cuts"
+        )
 
     def _orphan(self, finding: Finding) -> str:
         sooner = "; or search.rerank" if finding.rank is not None else ""
@@ -94,14 +94,17 @@ class Advisor:
     def _other_contexts(self) -> str:
         if self._settings.contexts.method == "none":
             return 'set contexts.method = "outline" or "claude"'
-        return 'set contexts.method = "claude"'
+        if self._settings.contexts.method == "outline":
+            return 'set contexts.method = "claude"'
+        return "name it in the text or in a heading above"
 
     def _one_leg(self, finding: Finding) -> str:
         vector = finding.vector_rank is not None and finding.vector_rank <= DEPTH
         found, other = ("vector", "keyword") if vector else ("keyword", "vector")
         rank = finding.keyword_rank if vector else finding.vector_rank
         there = f"the {other} leg has it at {rank}" if rank else f"the {other} leg does not have it at all"
-        return f"{self._wording(finding)}{there}: set search.rerank, or a larger share of the {found} leg in search.weights"
+        weights = f"a larger share of the {found} leg in search.weights"
+        return f"{self._wording(finding)}{there}: set search.rerank, or {weights}"
 
     def _ranked_low(self, finding: Finding) -> str:
         if finding.rank is None:

@@ -19,7 +19,7 @@ from ctx_pipeline.evaluation.ladder import NotMeasuredError, contexts_to_measure
 from ctx_pipeline.evaluation.metrics import DEPTH
 from ctx_pipeline.evaluation.missing import missing_documents
 from ctx_pipeline.evaluation.queries import Query, Span, read_queries
-from ctx_pipeline.evaluation.query_terms import Vocabulary, Words, shared_words
+from ctx_pipeline.evaluation.query_terms import Term, Vocabulary, Words, shared_words
 from ctx_pipeline.index.schemas import chunk_id
 from ctx_pipeline.index.search import Hit, SearchIndex
 from ctx_pipeline.refresh import Pipeline
@@ -157,10 +157,7 @@ class _Diagnostician:
         copy = self._copy(span, document, target.chunk, found.hits)
         pieces = tuple(Piece(part.chunk_id, part.share, found.fused.get(part.chunk_id)) for part in parts)
         words, context = Words(target.chunk.text), Words(f"{target.context.text}\n{target.context.keywords}")
-        document_words = self._words_of(document)
-        names, rare = self._vocabulary.names(query.text), self._vocabulary.rare_words(query.text)
-        named = [term for term in names or rare if document_words.say(term)]
-        named = named if names else named[:RARE_WORDS]
+        named, unsaid = self._named(query.text, document)
         missing = tuple(MissingName(term.text, term.word in context) for term in named if term.word not in words)
         if len(missing) < len(named):
             missing = ()
@@ -189,7 +186,7 @@ class _Diagnostician:
             missing=missing,
             shared=tuple(shared_words(query.text, words)),
             named=tuple(term.text for term in named),
-            unsaid=tuple(term.text for term in names or rare if not document_words.say(term)),
+            unsaid=tuple(term.text for term in unsaid),
             document_rank=next((rank for rank, hit in enumerate(found.hits, start=1) if hit.doc_id == span.doc), None),
             copy=copy.chunk_id if copy else None,
             copy_rank=found.fused[copy.chunk_id] if copy else None,
@@ -205,12 +202,16 @@ class _Diagnostician:
                 parts.append(_Part(chunk_id(span.doc, ordinal), chunk, context, common / (span.end - span.start)))
         return parts
 
-    def _words_of(self, document: Document) -> Words:
+    def _named(self, question: str, document: Document) -> tuple[list[Term], list[Term]]:
+        """Names of the question that the document has and lacks; of a question without a name, rare words."""
         words = self._document_words.get(document.doc_id)
         if words is None:
             words = Words(f"{document.parsed.title}\n{document.parsed.text}")
             self._document_words[document.doc_id] = words
-        return words
+        names = self._vocabulary.names(question)
+        terms = names or self._vocabulary.rare_words(question)
+        named = [term for term in terms if words.say(term)]
+        return named if names else named[:RARE_WORDS], [term for term in terms if not words.say(term)]
 
     def _copy(self, span: Span, document: Document, chunk: Chunk, hits: Sequence[Hit]) -> Hit | None:
         """The first hit elsewhere that holds the same passage, or is the same chunk."""
@@ -248,10 +249,15 @@ def _piece_found(pieces: Sequence[Piece], covering: str) -> bool:
 def _where_it_went(span: Span, text: str) -> str:
     """Where the passage is now when it no longer stands at its offsets; empty when it does, or nobody can tell."""
     written = span.text.strip()
-    if span.start >= len(text) or (written and written not in text[span.start : span.end]):
-        position = text.find(written) if written else -1
-        if position >= 0:
-            return f"the document was edited: the passage now is at characters {position}-{position + len(written)}"
-        length = f"the document has {len(text)} characters"
-        return f"the document was edited: the passage is not in it any more ({length})" if written else length
-    return ""
+    if not written:
+        beyond = f"the document has only {len(text)} characters, the span ends at {span.end}: correct the query file"
+        return beyond if span.end > len(text) else ""
+    if written in text[span.start : span.end]:
+        return ""
+    position = text.find(written)
+    if position < 0:
+        return "the document was edited: the passage is not in it any more; mark what answers the query now"
+    return (
+        f"the document was edited: the passage now is at characters {position}-{position + len(written)}; "
+        "correct the query file"
+    )

@@ -66,7 +66,8 @@ def _summary_lines(diagnosis: Diagnosis, advisor: Advisor) -> Iterator[str]:
     fine = diagnosis.queries - len(diagnosis.failed)
     spans = sum(len(failed.findings) for failed in diagnosis.failed)
     yield (
-        f"{diagnosis.queries} {'query' if diagnosis.queries == 1 else 'queries'}: {fine} fine, {len(diagnosis.failed)} failed ({counted(spans, 'passage')}); "
+        f"{diagnosis.queries} {'query' if diagnosis.queries == 1 else 'queries'}: {fine} fine, "
+        f"{len(diagnosis.failed)} failed ({counted(spans, 'passage')}); "
         f"{diagnosis.documents} documents, {diagnosis.chunks} chunks, contexts {diagnosis.context_method}, "
         f"embedder {diagnosis.embedding_model}"
     )
