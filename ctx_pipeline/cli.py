@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ctx_pipeline.cli_evaluation import diagnose as diagnose_command
 from ctx_pipeline.cli_evaluation import evaluate
 from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
 from ctx_pipeline.cli_retrieval import ask, search
@@ -37,7 +38,7 @@ def cli(context: click.Context, debug: bool) -> None:
     context.obj = debug
 
 
-for command in (search, ask, evaluate):
+for command in (search, ask, evaluate, diagnose_command):
     cli.add_command(command)
 
 
@@ -170,7 +171,7 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
 
 
 def _size_words(pipeline: Pipeline) -> str:
-    from ctx_pipeline.index.versions import embedder_chunk_tokens
+    from ctx_pipeline.chunking.model import embedder_chunk_tokens
 
     ceiling = pipeline.settings.chunking.max_tokens
     return f"at most {ceiling} of o200k_base and {embedder_chunk_tokens(pipeline.embedder)} of the embedder each"

@@ -47,3 +47,36 @@ def evaluate(
     if evaluation.shortfall:
         click.echo(evaluation.shortfall, err=True)
     return FOUND if evaluation.shortfall else DONE
+
+
+@click.command("diagnose")
+@click.argument("queries", type=_FILE)
+@click.option("--chunks", type=_FILE, help="JSON lines with chunk boundaries, in place of the chunker's.")
+@source_option
+@click.option("--all", "all_queries", is_flag=True, help="Show every failed query, not only the first 20.")
+@json_option
+def diagnose(queries: Path, chunks: Path | None, source: Path | None, all_queries: bool, as_json: bool) -> int:
+    """Tell why queries fail, and what to try. QUERIES is a file as for `eval`.
+
+    Without --source and --chunks it asks the index. Exits with 1 when the first 20 chunks leave a passage out.
+    """
+    from ctx_pipeline.evaluation.advice import Advisor
+    from ctx_pipeline.evaluation.diagnose import diagnose_queries
+    from ctx_pipeline.evaluation.diagnosis_report import text, to_json
+
+    pipeline = open_pipeline(source)
+    diagnosis = diagnose_queries(
+        pipeline,
+        queries,
+        files=source is not None,
+        chunks=chunks,
+        progress=lambda line: click.echo(line, err=True),
+    )
+    advisor = Advisor(pipeline, diagnosis)
+    if as_json:
+        click.echo(json.dumps(to_json(diagnosis, advisor), ensure_ascii=False))
+    else:
+        click.echo(text(diagnosis, advisor, all_queries=all_queries))
+        for warning in diagnosis.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    return FOUND if diagnosis.failed else DONE

@@ -136,7 +136,7 @@ any_text = st.tuples(st.text(), st.sampled_from([MARKDOWN, PLAIN, SOURCE, HTML])
 
 
 @every_strategy
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     source=written | code | pages | any_text, limit=st.sampled_from([WIDE, NARROW, TINY]), overlap=st.integers(0, 15)
 )
@@ -151,7 +151,7 @@ def test_spans_are_exact_in_order_complete_and_within_the_limits(
 
 
 @every_strategy
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(source=written | any_text, limit=st.sampled_from([size_limit(1, 1), size_limit(2, 100), size_limit(7, 3)]))
 def test_the_smallest_limits_hold(
     strategy: Callable[[SizeLimit, int], Chunker], source: tuple[str, str], limit: SizeLimit
@@ -163,10 +163,10 @@ def test_the_smallest_limits_hold(
 @pytest.mark.parametrize(
     "text",
     [
-        *("", " \n\t\r\n\u2028", "\n" * 100_000, "word " * 40_000, "a" * 200_000, "x" + " " * 300_000 + "y"),
-        *("\ud800" * 20_000, "a" + "\u0301" * 5_000, "# a\n\nx.\n\n" * 3_000, "# a\n" * 3_000, "A b. " * 20_000),
-        *("<html>" + "<h1 " * 20_000, "<html>" + "<pre>" * 20_000, "<html>" + "<!--" * 20_000, "{" * 100_000),
-        *("class A {\n" * 3_000, "@a(\n" * 5_000, "/*\n" * 5_000, ("x" + " " * 5_000) * 50, "** " * 30_000),
+        *("", " \n\t\r\n\u2028", "\n" * 50_000, "word " * 20_000, "a" * 100_000, "x" + " " * 200_000 + "y"),
+        *("\ud800" * 10_000, "a" + "\u0301" * 5_000, "# a\n\nx.\n\n" * 800, "# a\n" * 2_000, "A b. " * 8_000),
+        *("<html>" + "<h1 " * 20_000, "<html>" + "<pre>" * 20_000, "<html>" + "<!--" * 20_000, "{" * 50_000),
+        *("class A {\n" * 3_000, "@a(\n" * 5_000, "/*\n" * 5_000, ("x" + " " * 5_000) * 50, "** " * 10_000),
     ],
     ids=lambda text: ascii(text[:14]),
 )
@@ -196,8 +196,8 @@ def test_work_grows_with_the_text(strategy: Callable[[SizeLimit, int], Chunker])
 @every_strategy
 @pytest.mark.parametrize("folder", ["fastapi-es/base", "code-search/docs"])
 def test_real_documents(strategy: Callable[[SizeLimit, int], Chunker], corpora: Path, folder: str) -> None:
-    paths = sorted(path for path in (corpora / folder).rglob("*") if path.is_file())[::6]
-    assert len(paths) > 10
+    paths = sorted(path for path in (corpora / folder).rglob("*") if path.is_file())[::9]
+    assert len(paths) >= 10
     for path in paths:
         parsed = parse(path.read_bytes(), path.name)
         chunks = sound_chunks(strategy, parsed.text, parsed.media_type, NARROW, 30)
@@ -392,7 +392,7 @@ def test_a_section_that_does_not_fit_is_divided_between_sentences() -> None:
 section_bodies = st.lists(contents | st.sampled_from(["### Detalle", "#### Más"]), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     sections=st.lists(section_bodies, min_size=2, max_size=4),
     data=st.data(),
@@ -424,7 +424,7 @@ def test_an_edit_changes_only_the_chunks_of_its_section(
         assert number == edited + 1 or old == new
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(5, 40), min_size=2, max_size=6), data=st.data())
 def test_an_edit_of_a_subsection_that_is_not_small_leaves_its_neighbours_alone(
     sizes: list[int], data: st.DataObject
@@ -444,7 +444,7 @@ def test_an_edit_of_a_subsection_that_is_not_small_leaves_its_neighbours_alone(
 
 def test_an_edit_of_a_real_document_changes_only_the_chunks_of_its_section(corpora: Path) -> None:
     checked = 0
-    for path in sorted((corpora / "fastapi-es/base").rglob("*.md"))[::3]:
+    for path in sorted((corpora / "fastapi-es/base").rglob("*.md"))[::4]:
         text = path.read_bytes().decode()
         headings = [block for block in markdown_blocks(text) if block.kind == "heading"]
         repeated = [level for level, count in Counter(block.level for block in headings).items() if count > 1]
@@ -465,7 +465,7 @@ def test_an_edit_of_a_real_document_changes_only_the_chunks_of_its_section(corpo
             checked += 1
             if number == 2:
                 break
-    assert checked > 30
+    assert checked > 20
 
 
 # Structure: code ---------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ packed as the recursive strategy packs a section. No chunk crosses the beginning
 So an edit that keeps the headings changes the chunks of its own part, and of small parts beside it under the same
 parent: never those of another section of the top level.
 
-In code, where small neighbours without each other say little, a class (or other definition) that fits stays whole, and
-small definitions at the outermost level are merged too.
+In code, a class (or another definition with definitions inside) that fits a chunk stays whole, and the outermost level
+is no boundary: small functions side by side are merged.
 """
 
 from __future__ import annotations

@@ -46,10 +46,11 @@ class Corpus:
         """Chunks of all documents."""
         return sum(map(len, self.chunks.values()))
 
-    def resolve(self, queries: Sequence[Query]) -> list[Query]:
+    def resolve(self, queries: Sequence[Query], *, unknown_is_wrong: bool = True) -> list[Query]:
         """The queries with every span's `doc` as a doc_id; spans of unknown documents keep their name.
 
-        Raises QueryError when no query names a known document, or when a path belongs to several sources.
+        Raises QueryError when a path belongs to several sources, and when no query names a known document unless
+        `unknown_is_wrong` is false.
         """
         by_path: dict[str, list[str]] = {}
         for doc_id in self.documents:
@@ -70,7 +71,7 @@ class Corpus:
         ]
         if unknown:
             named = ", ".join(list(unknown)[:LISTED])
-            if not any(span.doc in self.documents for query in resolved for span in query.spans):
+            if unknown_is_wrong and not any(span.doc in self.documents for query in resolved for span in query.spans):
                 raise QueryError(
                     f"no document of the queries is here (they name {named}); is the source the right one?"
                 )

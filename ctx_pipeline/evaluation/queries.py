@@ -21,6 +21,8 @@ class Span:
     """The document's path below its source, or its doc_id."""
     start: int
     end: int
+    text: str = ""
+    """What stood there when the query was written, all of it or a part; empty when the file does not tell."""
 
     def is_covered_by(self, start: int, end: int) -> bool:
         """Whether a chunk `[start, end)` of the same document answers for this span.
@@ -61,9 +63,11 @@ def read_queries(path: Path) -> list[Query]:
     for number, values in _json_lines(path):
         try:
             qid, text = str(values["qid"]), values["query"]
-            span = Span(*_span(values))
+            given = values.get("text")
+            span = Span(*_span(values), text=given if isinstance(given, str) else "")
             if not isinstance(text, str) or not text.strip():
                 raise ValueError("the query is empty")
+            (qid + text + span.doc).encode()  # JSON may hold half of a surrogate pair, which nothing can print
             if texts.setdefault(qid, text) != text:
                 raise ValueError(f"qid {qid} has another query text than before")
         except (KeyError, TypeError, ValueError) as error:

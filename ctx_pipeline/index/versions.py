@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ctx_pipeline.chunking.model import Chunker
-from ctx_pipeline.chunking.model import embedder_chunk_tokens as embedder_chunk_tokens
 from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.documents import parse
 from ctx_pipeline.embedding.protocol import Embedder
