@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from ctx_pipeline.cli_options import DONE, FOUND, json_option, open_pipeline, source_option
+from ctx_pipeline.settings import Strategy
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -18,14 +20,36 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @source_option
 @click.option("--results", type=_FILE, help="Where each query's results go; else into the storage folder.")
 @click.option("--plot", type=_FILE, help="Draw the ladder into a PNG file.")
+@click.option("--compare-chunking", is_flag=True, help="Compare chunking strategies, sizes and overlaps instead.")
+@click.option("--strategy", "strategies", multiple=True, type=click.Choice(get_args(Strategy)), help="Of the sweep.")
+@click.option("--size", "sizes", multiple=True, type=click.IntRange(32, 8192), help="Tokens of a chunk in the sweep.")
+@click.option("--overlap", "overlaps", multiple=True, type=click.IntRange(0, 49), help="Percent, in the sweep.")
 @json_option
 def evaluate(
-    queries: Path, chunks: Path | None, source: Path | None, results: Path | None, plot: Path | None, as_json: bool
+    queries: Path,
+    chunks: Path | None,
+    source: Path | None,
+    results: Path | None,
+    plot: Path | None,
+    compare_chunking: bool,
+    strategies: tuple[Strategy, ...],
+    sizes: tuple[int, ...],
+    overlaps: tuple[int, ...],
+    as_json: bool,
 ) -> int:
     """Measure every step of contextual retrieval on QUERIES, a file of JSON lines {"qid","query","doc","start","end"}.
 
     Without --source and --chunks it measures what the index holds. Exits with 1 below `evaluation.min_recall`.
+
+    --compare-chunking cuts and indexes the documents by every strategy at 256, 512 and 1,024 tokens with an overlap of
+    0, 10 and 20 %, or by those that --strategy, --size and --overlap name (each may be given several times).
     """
+    if compare_chunking:
+        if chunks or results or plot:
+            raise click.UsageError("--compare-chunking goes without --chunks, --results and --plot")
+        return _compare_chunking(queries, source, strategies, sizes, overlaps, as_json)
+    if strategies or sizes or overlaps:
+        raise click.UsageError("--strategy, --size and --overlap belong to --compare-chunking")
     from ctx_pipeline.evaluation.evaluation import evaluate_corpus
     from ctx_pipeline.evaluation.report import markdown, plot_png, to_json, write_file
 
@@ -35,7 +59,7 @@ def evaluate(
         files=source is not None,
         chunks=chunks,
         results=results,
-        progress=lambda line: click.echo(line, err=True),
+        progress=_say,
     )
     if plot:
         write_file(plot, plot_png(evaluation.ladder))
@@ -47,6 +71,44 @@ def evaluate(
     if evaluation.shortfall:
         click.echo(evaluation.shortfall, err=True)
     return FOUND if evaluation.shortfall else DONE
+
+
+def _compare_chunking(
+    queries: Path,
+    source: Path | None,
+    strategies: tuple[Strategy, ...],
+    sizes: tuple[int, ...],
+    overlaps: tuple[int, ...],
+    as_json: bool,
+) -> int:
+    from ctx_pipeline.evaluation.chunking_comparison import OVERLAP_PERCENTS, SIZES, compare_chunking
+    from ctx_pipeline.evaluation.comparison_report import comparison_json, comparison_markdown
+    from ctx_pipeline.evaluation.evaluation import open_corpus
+    from ctx_pipeline.evaluation.queries import read_queries
+
+    asked = read_queries(queries)
+    pipeline = open_pipeline(source)
+    corpus, _ = open_corpus(pipeline, files=source is not None, chunks=None)
+    comparison = compare_chunking(
+        pipeline,
+        corpus,
+        asked,
+        strategies=strategies or get_args(Strategy),
+        sizes=sizes or SIZES,
+        overlaps=overlaps or OVERLAP_PERCENTS,
+        progress=_say,
+    )
+    if as_json:
+        click.echo(json.dumps(comparison_json(comparison), ensure_ascii=False))
+    else:
+        click.echo(comparison_markdown(comparison))
+    for warning in comparison.warnings:
+        click.echo(warning, err=True)
+    return DONE
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
 
 
 @click.command("diagnose")

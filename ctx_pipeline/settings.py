@@ -42,6 +42,7 @@ written must not cut the documents anew, and evaluation compares methods on the 
 BUILT_IN_EMBEDDERS = ("multilingual-e5-small", "hashing", "all-MiniLM-L6-v2")
 VOYAGE_PREFIX = "voyage-"
 """Embedding models with such a name are asked of Voyage."""
+Strategy = Literal["recursive", "fixed", "structure", "semantic"]
 Rerank = Literal["none", "claude", "voyage", "cohere", "cross-encoder"]
 LATE_CHUNKING_EMBEDDERS = ("multilingual-e5-small",)
 RESERVED_VARIABLES = frozenset({"CTX_CONFIG", "CTX_CACHE_DIR"})
@@ -73,7 +74,7 @@ class StorageSettings(Section):
 class ChunkingSettings(Section):
     """How documents are cut; `max_tokens`, a ceiling, and `overlap` are counted by o200k_base."""
 
-    strategy: Literal["recursive", "fixed", "structure", "semantic"] = "recursive"
+    strategy: Strategy = "recursive"
     max_tokens: Annotated[int, Field(strict=True, ge=32, le=8192)] = 512
     overlap: CountOrZero = 0
     semantic_percentile: Annotated[int, Field(strict=True, ge=1, le=99)] = 90

@@ -18,9 +18,13 @@ from ctx_pipeline.documents.model import Document
 from ctx_pipeline.embedding.hashing import HashingEmbedder
 from ctx_pipeline.errors import QueryError
 from ctx_pipeline.evaluation import ladder as ladder_module
+from ctx_pipeline.evaluation.arms import EMULATOR
+from ctx_pipeline.evaluation.chunking_comparison import Compared, Comparison, Variant
 from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
+from ctx_pipeline.evaluation.metrics import Judged
 from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.refresh import Pipeline
+from ctx_pipeline.settings import Strategy
 from tests.project import QUIET, Project
 
 FREE = "# Plan Free\n\nEn este caso, el límite es de 60 peticiones por minuto.\n"
@@ -165,7 +169,7 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
             documents: Sequence[tuple[Document, Sequence[Chunk]]],
             progress: Callable[[Progress], None] = lambda progress: None,
         ) -> list[Written | Exception]:
-            emulated = Context("digest", "", ladder_module.EMULATOR)
+            emulated = Context("digest", "", EMULATOR)
             return [Written([emulated for _ in chunks]) for _, chunks in documents]
 
     pipeline = Pipeline(project.settings, contextualizer=Emulated())
@@ -261,3 +265,61 @@ def test_without_a_query_set_the_asset_says_what_to_set(project: Project, monkey
     assert not result.success
     failure = result.failure_data_for_node(NAME)
     assert failure is not None and "evaluation.queries" in str(failure.user_failure_data)
+
+
+def test_the_chunking_comparison_measures_each_way_to_cut_and_recommends(project: Project) -> None:
+    parts = [f"## Parte {n}\n\n" + f"La parte {n} trata del asunto número {n * 7}. " * 12 + "\n" for n in range(12)]
+    text = "# Manual\n\n" + "\n".join(parts)
+    project.write("manual.md", text)
+    lines = []
+    for n in range(12):
+        start = text.index(f"La parte {n} trata")
+        lines.append(
+            {
+                "qid": n,
+                "query": f"asunto {n * 7} de la parte {n}",
+                "doc": "manual.md",
+                "start": start,
+                "end": start + 45,
+            }
+        )
+    queries = write_lines(project.root / "queries.jsonl", lines)
+    arguments = ["eval", str(queries), "--source", str(project.docs), "--compare-chunking", "--json"]
+    done = project.command(*arguments, "--size", "64", "--size", "128", "--overlap", "0", "--overlap", "20")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    names = [variant["variant"] for variant in found["variants"]]
+    assert names == [
+        *(f"{s} {size}{o}" for s in ("recursive", "fixed", "structure") for size in (64, 128)
+          for o in ("", ", overlap 20 %")),
+        "semantic 64", "semantic 128", "recursive 64, late chunking", "recursive 128, late chunking",
+    ]  # fmt: skip
+    measured = {variant["variant"]: variant for variant in found["variants"] if "chunks" in variant}
+    assert "no vectors of single tokens" in found["variants"][-1]["not_measured"]
+    assert measured["fixed 64"]["chunks"] > measured["fixed 128"]["chunks"]
+    assert measured["fixed 64, overlap 20 %"]["chunks"] > measured["fixed 64"]["chunks"]
+    assert all(variant["mean_tokens"] <= 128 for variant in measured.values())
+    assert {"hybrid", "vector", "keyword"} == set(measured["recursive 64"]["recall"])
+    assert found["recommended"] in measured
+    table = project.command(*arguments[:-1], "--strategy", "recursive", "--size", "64", "--overlap", "0").stdout
+    assert "recommended: recursive 64" in table
+
+
+def test_the_recommendation_is_the_cheapest_of_those_within_the_noise() -> None:
+    def compared(strategy: Strategy, chunks: int, *found: bool) -> Compared:
+        judged = [Judged(str(n), (1 if hit else None,), (), 0) for n, hit in enumerate(found)]
+        return Compared(Variant(strategy, 256), "", chunks, 1.0, {"hybrid": judged}, judged)
+
+    best = compared("fixed", 300, *[True] * 20)
+    near = compared("recursive", 200, *[True] * 18, False, False)
+    bad = compared("structure", 100, *[True] * 5, *[False] * 15)
+    comparison = Comparison([best, near, bad], 20, 1, "m", "outline", [])
+    recommended = comparison.recommended()
+    assert recommended is not None
+    assert recommended[:2] == (near, best)
+    assert recommended[2].is_noise
+
+
+def test_sweep_options_belong_to_the_comparison(project: Project, queries: Path) -> None:
+    assert project.command("eval", str(queries), "--size", "64").returncode == 2
+    assert project.command("eval", str(queries), "--compare-chunking", "--chunks", str(queries)).returncode == 2

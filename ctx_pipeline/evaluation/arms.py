@@ -19,13 +19,20 @@ from ctx_pipeline.index.search import SearchIndex
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import StageHashes, digest
+from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Settings
 
 Contexts = Mapping[str, Sequence[Context]]
 """Of each document, one for each of its chunks."""
 
+EMULATOR = "emulator"
+"""The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
 BATCH_CHUNKS = 2_000
 _STORED = "documents"
+
+
+class NotMeasuredError(Exception):
+    """Why an arm has no figures."""
 
 
 def plain_contexts(corpus: Corpus) -> Contexts:
@@ -43,6 +50,30 @@ def heading_prefixes(corpus: Corpus) -> Contexts:
         doc_id: [prefix(corpus.documents[doc_id], chunk) for chunk in chunks]
         for doc_id, chunks in corpus.chunks.items()
     }
+
+
+def contexts_to_measure(pipeline: Pipeline, corpus: Corpus) -> Contexts:
+    """The stored contexts, or those that the contextualizer writes for the corpus.
+
+    Raises NotMeasuredError when there are none, or when an emulator wrote them.
+    """
+    if pipeline.contextualizer.method == "none":
+        raise NotMeasuredError("contexts.method is none")
+    contexts: Contexts = corpus.contexts or _written(pipeline, corpus)
+    if any(context.method == EMULATOR for own in contexts.values() for context in own):
+        raise NotMeasuredError("the contexts were written by an emulator")
+    return contexts
+
+
+def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
+    doc_ids = list(corpus.documents)
+    results = pipeline.contextualizer.write([(corpus.documents[doc_id], corpus.chunks[doc_id]) for doc_id in doc_ids])
+    written: dict[str, Sequence[Context]] = {}
+    for doc_id, result in zip(doc_ids, results, strict=True):
+        if isinstance(result, Exception):
+            raise NotMeasuredError(f"the contexts of {doc_id} could not be written ({result})")
+        written[doc_id] = result.contexts
+    return written
 
 
 def truncated_texts(corpus: Corpus, contexts: Contexts, embedder: Embedder) -> int:

@@ -11,11 +11,10 @@ from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.errors import counted
-from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, plain_contexts
+from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, NotMeasuredError, contexts_to_measure, plain_contexts
 from ctx_pipeline.evaluation.corpus import Corpus, rank_of
 from ctx_pipeline.evaluation.evaluation import open_corpus
 from ctx_pipeline.evaluation.findings import CAUSES, Cause, Diagnosis, FailedQuery, Finding, MissingName, Piece
-from ctx_pipeline.evaluation.ladder import NotMeasuredError, contexts_to_measure
 from ctx_pipeline.evaluation.metrics import DEPTH
 from ctx_pipeline.evaluation.missing import missing_documents
 from ctx_pipeline.evaluation.queries import Query, Span, read_queries

@@ -8,9 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.errors import counted
-from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, heading_prefixes, plain_contexts, truncated_texts
+from ctx_pipeline.evaluation.arms import (
+    EMULATOR,
+    ArmIndex,
+    NotMeasuredError,
+    contexts_to_measure,
+    heading_prefixes,
+    plain_contexts,
+    truncated_texts,
+)
 from ctx_pipeline.evaluation.corpus import Corpus
 from ctx_pipeline.evaluation.metrics import DEPTH, Judged, Measures, SignTest, measure, sign_test
 from ctx_pipeline.evaluation.queries import Query
@@ -25,9 +32,6 @@ HEADINGS = "embeddings + BM25, heading prefix"
 CONTEXTUAL_EMBEDDINGS = "+ contextual embeddings"
 CONTEXTUAL_BM25 = "+ contextual BM25"
 RERANKING = "+ reranking"
-
-EMULATOR = "emulator"
-"""The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,34 +161,6 @@ def run_ladder(
         embedding_model=pipeline.embedder.name,
         warnings=[*corpus.warnings, *(warning for row in rows for warning in row.warnings)],
     )
-
-
-class NotMeasuredError(Exception):
-    """Why an arm has no figures."""
-
-
-def contexts_to_measure(pipeline: Pipeline, corpus: Corpus) -> Contexts:
-    """The stored contexts, or those that the contextualizer writes for the corpus.
-
-    Raises NotMeasuredError when there are none, or when an emulator wrote them.
-    """
-    if pipeline.contextualizer.method == "none":
-        raise NotMeasuredError("contexts.method is none")
-    contexts: Contexts = corpus.contexts or _written(pipeline, corpus)
-    if any(context.method == EMULATOR for own in contexts.values() for context in own):
-        raise NotMeasuredError("the contexts were written by an emulator")
-    return contexts
-
-
-def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
-    doc_ids = list(corpus.documents)
-    results = pipeline.contextualizer.write([(corpus.documents[doc_id], corpus.chunks[doc_id]) for doc_id in doc_ids])
-    written: dict[str, Sequence[Context]] = {}
-    for doc_id, result in zip(doc_ids, results, strict=True):
-        if isinstance(result, Exception):
-            raise NotMeasuredError(f"the contexts of {doc_id} could not be written ({result})")
-        written[doc_id] = result.contexts
-    return written
 
 
 def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query], rerank: Rerank) -> Row:
