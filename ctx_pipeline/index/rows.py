@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ctx_pipeline.chunking.recursive import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document, Parsed
-from ctx_pipeline.index.schemas import chunk_id, text_column
+from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text
+from ctx_pipeline.index.schemas import IDENTIFIERS, chunk_id, text_column
 from ctx_pipeline.index.versions import digest
 
 
@@ -154,7 +155,7 @@ def search_rows(
     for ordinal, (chunk, context) in enumerate(zip(chunks, contexts, strict=True)):
         text = embedded_text(context, chunk)
         key = embed_key(embed_hash, text)
-        full_text = f"{context.keywords}\n{text}" if context.keywords else text
+        full_text = indexed_text(f"{context.keywords}\n{text}" if context.keywords else text)
         rows.append(
             {
                 "chunk_id": chunk_id(document.doc_id, ordinal),
@@ -173,6 +174,7 @@ def search_rows(
                 "vector": vectors[key],
                 "embed_key": key,
                 **{text_column(language): full_text for language in languages},
+                IDENTIFIERS: indexed_identifiers(text),
                 "content_hash": document.content_hash,
                 "version": version,
             }

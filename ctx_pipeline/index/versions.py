@@ -15,7 +15,7 @@ from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.settings import CONTEXT_TOKENS, Settings
 
 EMBED_LAYOUT = "context\\n\\ntext/1"
-FTS_LAYOUT = "keywords\\ncontext\\n\\ntext/1"
+FTS_LAYOUT = "keywords\\ncontext\\n\\ntext, words of names; identifiers/2"
 
 
 class Stage(IntEnum):
