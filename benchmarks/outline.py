@@ -64,6 +64,7 @@ class Step:
     keywords: bool = False
     identifiers: bool = False
     weights: SearchWeights = EQUAL
+    rrf_k: int = 60
 
 
 def steps() -> Iterator[Step]:
@@ -77,7 +78,7 @@ def steps() -> Iterator[Step]:
         ("+ names split into words", {"split_names": True}),
         ("+ names as keywords", {"keywords": True}),
         ("+ context", {"context": True}),
-        ("+ keyword weight", {"weights": EQUAL.model_copy(update={"keyword": SearchWeights().keyword})}),
+        ("+ fusion constant of 10", {"rrf_k": SearchSettings().rrf_k}),
         ("+ document term", {"weights": SearchWeights(identifiers=0.0)}),
         ("+ identifiers: the default", {"identifiers": True, "weights": SearchWeights()}),
     ):
@@ -156,7 +157,9 @@ def table(corpus: Corpus, step: Step, embed: Callable[[list[str]], dict[str, NDA
 
 def recalls(corpus: Corpus, step: Step, uri: Path) -> NDArray[np.float64]:
     """Recall@5 and @20 of each query, shape (queries, 2)."""
-    index = SearchIndex.open(uri, Settings(search=SearchSettings(languages=LANGUAGES, weights=step.weights)))
+    index = SearchIndex.open(
+        uri, Settings(search=SearchSettings(languages=LANGUAGES, weights=step.weights, rrf_k=step.rrf_k))
+    )
     found = []
     for query, _, spans in corpus.queries:
         ids = [hit.chunk_id for hit in index.search(query, k=20, mode=step.mode)]

@@ -16,29 +16,27 @@ LINE_CHARACTERS = 240
 """Of each line, so that a file on one line takes no longer than one of many."""
 TAB_COLUMNS = 4
 
-_MODIFIERS = r"(?:(?:@\w+|\[\w+\]|\w+(?:\([\w: ]*\))?)\s+){0,6}?"
-_NAME = r"[^\W\d]\w*(?:(?:::|\.)~?\w+)*[?!]?"
+# Words are told apart by white space alone, and brackets are never matched inside a pattern: with generics removed
+# first, no line can make a pattern try many ways to divide it.
+_GENERICS, _NESTED = re.compile(r"<[^<>]*>"), 4
+_MODIFIERS = r"(?:[@\w\[\](:)]+\s+){0,6}?"
+_NAME = r"(?P<name>~?[^\W\d]\w*(?:(?:::|\.)~?\w+)*[?!]?)"
 _TYPE = re.compile(
     rf"{_MODIFIERS}(?:class|struct|enum|union|trait|interface|protocol|extension|impl|namespace|module|mod|object|record"
-    rf"|type|actor|contract|package)\b(?:<[^<>]*(?:<[^<>]*>[^<>]*)*>)?\s+"
-    rf"(?:[\w:]+(?:<[^{{}}]*?>)?\s+for\s+)?(?P<name>{_NAME})\s*(?=$|[\[\](){{}}:<=;,|&]|extends\b|implements\b"
-    r"|for\b|where\b|with\b|final\b|struct\b|interface\b|func\b)"
+    rf"|type|actor|contract|package)\s+(?:[\w:]+\s+for\s+)?{_NAME}\s*(?=$|[\[\](){{}}:<=;,|&]"
+    r"|(?:extends|implements|for|where|with|final|struct|interface|func)\b)"
 )
 _FUNCTION = re.compile(
-    rf"{_MODIFIERS}(?:fn|fun|func|function|def|defp|sub|macro_rules!)\s*\*?\s+(?:\([^()]*\)\s*)?(?:<[^<>]*>\s*)?"
-    rf"(?P<name>{_NAME})\s*(?=$|[\[\](){{}}:<=;])"
+    rf"{_MODIFIERS}(?:fn|fun|func|function|def|defp|sub|macro_rules!)(?:\s*\*)?\s+(?:\([^()]*\)\s*)?{_NAME}\s*"
+    r"(?=$|[\[\](){}:<=;])"
 )
-_TYPED_FUNCTION = re.compile(
-    rf"(?:@?\w+(?:(?:::|\.)\w+)*(?:<[^()]*?>)?\??(?:\[\])*[*&]*\s+){{1,8}}[*&]*(?P<name>~?{_NAME})"
-    r"\((?:.*[{(,)]|.*\)[\w ]*;?)$"
-)
-_BARE_METHOD = re.compile(rf"(?:(?:async|static|get|set)\s+)*(?P<name>#?{_NAME})\([^;]*\)\s*(?::[^;]*)?\{{$")
-_VALUE = re.compile(
-    rf"{_MODIFIERS}(?:const|static|let|var|val|final)\s+(?:mut\s+)?(?:[\w<>\[\]:.]*[\w>\]]\s+)?(?P<name>{_NAME})\s*[:=]"
-)
+_TYPED_FUNCTION = re.compile(rf"(?:[@\w:.?\[\]*&,]+(?<![^:]:)\s+){{1,8}}[*&]*{_NAME}\(")
+_DECLARATION_ENDS = re.compile(r".*(?:[{(,]|\)[\w ]*;?)$")
+_BARE_METHOD = re.compile(rf"(?:(?:async|static|get|set)\s+){{0,3}}#?{_NAME}\([^;{{]*\{{$")
+_VALUE = re.compile(rf"{_MODIFIERS}(?:const|static|let|var|val|final)\s+(?:mut\s+)?(?:[^\s=]+(?<!:)\s+)?{_NAME}\s*[:=]")
 _SQL = re.compile(
-    r"create\s+(?:or\s+replace\s+)?(?:\w+\s+)?(?:table|view|function|procedure|trigger|type|schema)\s+(?:if\s+not\s+exists\s+)?"
-    r"[\"`\[]?(?P<name>[\w.]+)",
+    r"create\s+(?:or\s+replace\s+)?(?:\w+\s+)?(?:table|view|function|procedure|trigger|type|schema)\s+"
+    r"(?:if\s+not\s+exists\s+)?[\"`\[]?(?P<name>[\w.]+)",
     re.IGNORECASE,
 )
 _STATEMENTS = """
@@ -46,6 +44,7 @@ and assert await case catch delete do elif else finally for foreach from goto if
 raise return self sizeof super switch this throw try unless until using when while with yield
 """
 _NOT_NAMES = frozenset(_STATEMENTS.split())
+_STATEMENT = re.compile(rf"(?:{'|'.join(_STATEMENTS.split())})\b")
 _COMMENT = re.compile(r"//|/\*|\*|#|--|<!--|;;|%%")
 _CONTINUES = re.compile(r"[{)\]>]|where\b|(?:public|private|protected|signals|internal)\b[\w ]*:$")
 
@@ -55,8 +54,6 @@ class Definition:
     """A line that begins a type, a function or a value."""
 
     name: str
-    signature: str
-    """The line, from its first character that is not white space, without the brace or colon that opens a body."""
     start: int
     """Offset of the line in the text."""
     kind: str
@@ -105,10 +102,10 @@ class Definitions:
                     open_scopes.pop()
             parent = open_scopes[-1][1] if open_scopes else -1
             scopes.append(None if closes else parent)
-            found = _definition(line, indentation, in_function=parent >= 0 and self.all[parent].kind == "function")
+            found = _definition(line, in_function=parent >= 0 and self.all[parent].kind == "function")
             if found:
                 name, kind = found
-                self.all.append(Definition(name, line.rstrip(" \t{:(,").rstrip(), start, kind, parent))
+                self.all.append(Definition(name, start, kind, parent))
                 if not line.endswith(";"):
                     open_scopes.append((indentation, len(self.all) - 1))
         filled, below = [], -1
@@ -118,16 +115,19 @@ class Definitions:
         return filled[::-1]
 
 
-def _definition(line: str, indentation: int, *, in_function: bool) -> tuple[str, str] | None:
+def _definition(line: str, *, in_function: bool) -> tuple[str, str] | None:
+    """Name and kind of what a line begins to define; in a function, neither calls nor local values count."""
+    for _ in range(_NESTED):
+        line = _GENERICS.sub("", line)
     for kind, pattern in (("type", _TYPE), ("function", _FUNCTION), ("type", _SQL)):
         match = pattern.match(line)
         if match:
             return match["name"], kind
-    if not in_function:
-        match = _TYPED_FUNCTION.match(line) or _BARE_METHOD.match(line)
-        if match and match["name"] not in _NOT_NAMES and re.split(r"\W", line, maxsplit=1)[0] not in _NOT_NAMES:
-            return match["name"], "function"
-        match = _VALUE.match(line)
-        if match:
-            return match["name"], "value"
-    return None
+    if in_function:
+        return None
+    match = _TYPED_FUNCTION.match(line) if _DECLARATION_ENDS.match(line) else None
+    match = match or _BARE_METHOD.match(line)
+    if match and _STATEMENT.match(line) is None and match["name"] not in _NOT_NAMES:
+        return match["name"], "function"
+    match = _VALUE.match(line)
+    return (match["name"], "value") if match else None

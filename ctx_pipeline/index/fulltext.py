@@ -55,7 +55,11 @@ def query_text(query: str) -> str:
     A query of function words alone stays as it is.
     """
     words = query.split()
-    telling = [word for word in words if word.isupper() or word.strip(_PUNCTUATION).lower() not in _FUNCTION_WORDS]
+    telling = [
+        word
+        for word in words
+        if (word.isupper() and len(word) > 1) or word.strip(_PUNCTUATION).lower() not in _FUNCTION_WORDS
+    ]
     return indexed_text(" ".join(telling or words))
 
 

@@ -143,7 +143,10 @@ class SearchIndex:
     def _keyword_leg(
         self, table: Any, spec: SearchTableSpec, query: str, exact_ids: Sequence[str], limit: int, where: str | None
     ) -> list[str]:
-        """Each language's column covers all rows; scores of different columns do not compare, so ranks are fused."""
+        """Each language's column covers all rows; scores of different columns do not compare, so ranks are fused.
+
+        The usual constant of 60 lets a whole identifier rank first although other rows hold its parts more often.
+        """
         from lancedb.query import MatchQuery
 
         if not table.list_indices():
@@ -151,7 +154,7 @@ class SearchIndex:
         words = query_text(query)
         columns = [text_column(language) for language in spec.languages]
         legs = [(_ids(table.search(MatchQuery(words, column)), "_score", limit, where), 1.0) for column in columns]
-        scores = reciprocal_rank_fusion([*legs, (exact_ids, 1.0)], self._settings.search.rrf_k)
+        scores = reciprocal_rank_fusion([*legs, (exact_ids, 1.0)])
         return ranked(scores)[:limit]
 
     def _identifier_leg(self, table: Any, query: str, limit: int, where: str | None) -> list[str]:
