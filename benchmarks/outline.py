@@ -2,9 +2,8 @@
 
     python -m benchmarks.outline CORPORA [--vectors FILE]
 
-Tables in a temporary folder, built and searched by the product's own code. `code-search` with its given chunks: the
-queries of a random half of the documents served for tuning, those of the rest did not; then prose that was not tuned
-on. `--vectors` keeps the embeddings between runs.
+Temporary tables, built and searched by the product's code. Weights and word lists were chosen with the queries of a
+random half of the documents of `code-search`; `--vectors` keeps the embeddings between runs.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -43,13 +43,17 @@ LANGUAGES = ("Spanish", "English")
 EQUAL = SearchWeights(vector=1.0, keyword=1.0, identifiers=0.0, document=0.0)
 
 
-@dataclass
+Query = tuple[str, str, list[set[str]]]
+"""Its text, its document, and for each relevant span the chunks that cover it."""
+
+
+@dataclass(frozen=True)
 class Corpus:
-    """Documents with their chunks; of each query its text, its document and what covers each of its spans."""
+    """Documents with their chunks, and queries."""
 
     name: str
     documents: dict[str, tuple[Document, list[Chunk]]]
-    queries: list[tuple[str, str, list[set[str]]]] = field(default_factory=list)
+    queries: list[Query]
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Step:
 
     name: str
     mode: Mode = "hybrid"
-    function_words: bool = False
+    drop_function_words: bool = False
     split_names: bool = False
     context: bool = False
     keywords: bool = False
@@ -67,42 +71,40 @@ class Step:
     rrf_k: int = 60
 
 
-def steps() -> Iterator[Step]:
+def steps() -> list[Step]:
     """The table's lines: each hybrid one adds one mechanism to the one before."""
-    yield Step("plain BM25", "keyword")
-    yield Step("plain e5", "vector")
-    step = Step("plain hybrid")
-    yield step
-    for name, change in (
-        ("+ function words dropped", {"function_words": True}),
-        ("+ names split into words", {"split_names": True}),
-        ("+ names as keywords", {"keywords": True}),
-        ("+ context", {"context": True}),
-        ("+ fusion constant of 10", {"rrf_k": SearchSettings().rrf_k}),
-        ("+ document term", {"weights": SearchWeights(identifiers=0.0)}),
-        ("+ identifiers: the default", {"identifiers": True, "weights": SearchWeights()}),
-    ):
-        step = replace(step, name=name, **change)  # type: ignore[arg-type]
-        yield step
-    yield replace(step, name="its keyword leg alone", mode="keyword")
-    yield replace(step, name="its vector leg alone", mode="vector")
+    lines = [Step("plain BM25", "keyword"), Step("plain e5", "vector"), Step("plain hybrid")]
+    changes: list[dict[str, Any]] = [
+        {"name": "+ function words dropped", "drop_function_words": True},
+        {"name": "+ names split into words", "split_names": True},
+        {"name": "+ names as keywords", "keywords": True},
+        {"name": "+ context", "context": True},
+        {"name": "+ fusion constant of 10", "rrf_k": SearchSettings().rrf_k},
+        {"name": "+ document term", "weights": SearchWeights(identifiers=0.0)},
+        {"name": "+ identifiers: the default", "identifiers": True, "weights": SearchWeights()},
+        {"name": "its keyword leg alone", "mode": "keyword"},
+        {"name": "its vector leg alone", "mode": "vector"},
+    ]
+    for change in changes:
+        lines.append(replace(lines[-1], **change))
+    return lines
 
 
 def read_corpus(folder: Path, embedder: E5Embedder, max_tokens: int | None) -> Corpus:
     """A folder of `docs/` and `queries.jsonl`; without `max_tokens` its chunks are those of `chunks.jsonl`."""
     limit = SizeLimit(max_tokens or 512, embedder.window_tokens - CONTEXT_TOKENS, embedder.count_tokens)
-    corpus = Corpus(f"{folder.name} {max_tokens or 'given chunks'}", {})
+    documents: dict[str, tuple[Document, list[Chunk]]] = {}
     for path in sorted((folder / "docs").iterdir()):
         parsed = parse(path.read_bytes(), path.name)
         chunks = split(parsed.text, markdown=parsed.media_type == "text/markdown", limit=limit) if max_tokens else []
-        corpus.documents[path.name] = Document(f"docs/{path.name}", "", 0, 0, 0, "", parsed), chunks
+        documents[path.name] = Document(f"docs/{path.name}", "", 0, 0, 0, "", parsed), chunks
     for given in _lines(folder / "chunks.jsonl") if max_tokens is None else ():
-        document, chunks = corpus.documents[given["doc"]]
+        document, chunks = documents[given["doc"]]
         start, end = given["start"], given["end"]
         chunks.append(Chunk(start, end, 1, document.parsed.text[start:end], (), 0, 0))
-    queries: dict[str, tuple[str, str, list[set[str]]]] = {}
+    queries: dict[str, Query] = {}
     for span in _lines(folder / "queries.jsonl"):
-        document, chunks = corpus.documents[span["doc"]]
+        document, chunks = documents[span["doc"]]
         needed = 0.5 * min(span["end"] - span["start"], 1200)
         covering = set()
         for ordinal, chunk in enumerate(chunks):
@@ -110,8 +112,7 @@ def read_corpus(folder: Path, embedder: E5Embedder, max_tokens: int | None) -> C
             if overlap > 0 and (overlap >= needed or overlap >= 0.9 * (chunk.end - chunk.start)):
                 covering.add(f"{document.doc_id}#{ordinal:05d}")
         queries.setdefault(span["qid"], (span["query"], span["doc"], []))[2].append(covering)
-    corpus.queries = list(queries.values())
-    return corpus
+    return Corpus(f"{folder.name} {max_tokens or 'given chunks'}", documents, list(queries.values()))
 
 
 def same(text: str) -> str:
@@ -122,15 +123,16 @@ def same(text: str) -> str:
 @contextmanager
 def table(corpus: Corpus, step: Step, embed: Callable[[list[str]], dict[str, NDArray[np.float32]]]) -> Iterator[Path]:
     """The storage of a search table with what a step indexes."""
-    embedder = E5Embedder()
+    embedder, replaced = E5Embedder(), []
+    if not step.split_names:
+        replaced += [patch.object(rows, "indexed_text", same), patch.object(fulltext, "indexed_text", same)]
+    if not step.identifiers:
+        replaced.append(patch.object(rows, "indexed_identifiers", lambda text: ""))
+    if not step.drop_function_words:
+        replaced.append(patch.object(search_module, "query_text", same))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        if not step.split_names:
-            stack.enter_context(patch.object(rows, "indexed_text", same))
-            stack.enter_context(patch.object(fulltext, "indexed_text", same))
-        if not step.identifiers:
-            stack.enter_context(patch.object(rows, "indexed_identifiers", lambda text: ""))
-        if not step.function_words:
-            stack.enter_context(patch.object(search_module, "query_text", same))
+        for each in replaced:
+            stack.enter_context(each)
         store = Store(Path(folder) / "index")
         store.create()
         spec = SearchTableSpec("multilingual-e5-small", embed_hash(embedder), "", embedder.dimension, LANGUAGES)
@@ -167,17 +169,16 @@ def recalls(corpus: Corpus, step: Step, uri: Path) -> NDArray[np.float64]:
     return np.array(found)
 
 
-def _lines(path: Path) -> Iterator[dict[str, object] | dict[str, int]]:
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("corpora", type=Path)
     parser.add_argument("--vectors", type=Path)
-    arguments = parser.parse_args()
-    embedder = E5Embedder()
+    arguments, embedder = parser.parse_args(), E5Embedder()
     known = dict(np.load(arguments.vectors)) if arguments.vectors and arguments.vectors.exists() else {}
 
     def embed(texts: list[str]) -> dict[str, NDArray[np.float32]]:
@@ -189,7 +190,8 @@ def main() -> None:
     for name, max_tokens in (("code-search", None), ("prose-es", 512), ("mixed-prose", 512), ("mixed-prose", 128)):
         corpus = read_corpus(arguments.corpora / name, embedder, max_tokens)
         names = sorted(corpus.documents)
-        tuned = set(random.Random(SEED).sample(names, len(names) // 2)) if max_tokens is None else set()
+        random.Random(SEED).shuffle(names)
+        tuned = set(names[: len(names) // 2]) if max_tokens is None else set()
         in_tuned = np.array([document in tuned for _, document, _ in corpus.queries])
         parts = {"tuned": in_tuned, "rest": ~in_tuned} if tuned else {}
         parts["all"] = np.ones_like(in_tuned)

@@ -158,7 +158,18 @@ def test_a_whole_identifier_ranks_above_its_parts(
     project.refresh()
     index = SearchIndex.open(project.settings.storage.uri, project.settings)
     for mode in ("keyword", "hybrid"):
-        assert index.search(query, mode=mode)[0].doc_id == "docs/exact.md"  # type: ignore[arg-type]
+        assert index.search(query, mode=mode)[0].doc_id == "docs/exact.md"
+
+
+def test_a_live_table_of_an_older_version_is_searched_without_identifiers(index: SearchIndex, project: Project) -> None:
+    store = project.pipeline().store
+    store.table("search_1").drop_index("identifiers_idx")
+    store.table("search_1").drop_columns(["identifiers"])
+    for mode in ("keyword", "hybrid"):
+        assert index.search("TS-999", mode=mode)[0].doc_id == "docs/errors.md"
+    project.write("errors.md", "# Errors\n\nTS-777 is new.\n")
+    project.refresh()
+    assert index.search("TS-777", mode="keyword")[0].text == "# Errors\n\nTS-777 is new."
 
 
 def test_the_words_of_a_compound_name_find_it(project: Project) -> None:
