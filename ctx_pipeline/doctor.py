@@ -9,8 +9,8 @@ from typing import Literal
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.audit import audit, duplicate_ids, unreadable_tables
 from ctx_pipeline.index.ledger import Ledger
-from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows
-from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS, text_column
+from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows, unindexed_text_columns
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS
 from ctx_pipeline.index.versions import Stage
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.summary import RefreshOptions
@@ -160,10 +160,8 @@ def _indexes(pipeline: Pipeline) -> Iterator[Finding]:
     for name, spec in pipeline.store.search_tables().items():
         table = pipeline.store.table(name)
         rows = table.count_rows()
-        indexed = {column for index in table.list_indices() for column in index.columns}
-        for language in spec.languages:
-            if rows and text_column(language) not in indexed:
-                yield Finding("full text", "error", f"{name} has no full-text index for {language}", FIX)
+        for column in unindexed_text_columns(table, spec.languages) if rows else ():
+            yield Finding("full text", "error", f"{name} has no full-text index on {column}", FIX)
         behind = unindexed_rows(table)
         if behind > max(1_000, rows // 4):
             yield Finding(

@@ -140,6 +140,7 @@ def _cron_field(text: str, name: str, low: int, high: int, names: tuple[str, ...
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0, le=LARGEST)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+Weight = Annotated[float, Field(strict=True, ge=0, le=1000)]
 Folder = Annotated[Path, BeforeValidator(_usable_path)]
 StorageFolder = Annotated[Folder, BeforeValidator(_local)]
 Address = Annotated[str, AfterValidator(_http_address)]

@@ -153,7 +153,7 @@ def test_a_chunk_that_leaves_the_name_to_its_document_is_an_orphan(project: Proj
 
 
 def test_a_chunk_that_only_one_leg_finds_tells_which(project: Project) -> None:
-    project.write_settings(search={"candidates": 25})
+    project.write_settings(search={"candidates": 25, "rrf_k": 60})
     write_crowd(project, "colour of the small stone")
     filler = " ".join(f"word{number}" for number in range(150))
     project.write("a.md", f"sapphire sapphire {filler}\n")

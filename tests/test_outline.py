@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.contexts.outline import NoContextualizer, OutlineContextualizer
 from ctx_pipeline.documents.model import Document, Parsed
+from ctx_pipeline.documents.parse import title_from_path
 
 Count = Callable[[Sequence[str]], list[int]]
 COUNTERS: dict[str, Count] = {
@@ -21,8 +23,10 @@ COUNTERS: dict[str, Count] = {
 }
 
 
-def document(title: str, doc_id: str = "docs/planes/límites-de_uso.v2.md") -> Document:
-    parsed = Parsed(text="", media_type="text/markdown", title=title, language="es")
+def document(
+    title: str, doc_id: str = "docs/planes/límites-de_uso.v2.md", text: str = "", media_type: str = "text/markdown"
+) -> Document:
+    parsed = Parsed(text=text, media_type=media_type, title=title, language="es")
     return Document(doc_id, "file:///x", 0, 0, 0, "", parsed)
 
 
@@ -160,6 +164,99 @@ def test_the_keyword_leg_also_gets_the_words_of_the_path_below_the_source(doc_id
     ]
     assert context.keywords == words
     assert context.text == "T"
+
+
+CODE = """\
+import os.path
+
+class Ledger:
+    def read(self):
+        return self.rows
+
+    def write(self, row):
+        self.rows.append(row)
+
+
+class Report:
+    def total(self):
+        return 0
+"""
+
+
+def contexts_of_code(text: str, *begins: str, doc_id: str = "docs/src/ledger_file.txt") -> list[Context]:
+    """Contexts of chunks that begin where `begins` say and reach to the next one."""
+    starts = [text.index(begin) for begin in begins]
+    chunks = [
+        Chunk(start, end, 1, text[start:end], (), 1, 1)
+        for start, end in zip(starts, [*starts[1:], len(text)], strict=True)
+    ]
+    parsed = document(title_from_path(doc_id.partition("/")[2]), doc_id, text, "text/plain")
+    [result] = OutlineContextualizer(100, COUNTERS["words"], "test").write([(parsed, chunks)])
+    assert not isinstance(result, Exception)
+    return result.contexts
+
+
+def test_a_chunk_of_code_is_situated_by_the_definitions_around_it() -> None:
+    written = contexts_of_code(CODE, "import", "\n    def write", "        self.rows.append", "        return 0")
+    assert [context.text for context in written] == [
+        "ledger file",
+        "ledger file › Ledger",
+        "ledger file › Ledger › write",
+        "ledger file › Report › total",
+    ]
+
+
+def test_keywords_tell_what_the_file_and_the_chunk_define() -> None:
+    first, second = contexts_of_code(CODE, "import", "class Report")
+    shared = "src ledger file\nLedger read write Report total\nimport os.path"
+    assert first.keywords == f"{shared}\nLedger read write"
+    assert second.keywords == f"{shared}\nReport total"
+
+
+def test_an_edit_elsewhere_in_a_file_leaves_the_embedded_context_of_a_chunk() -> None:
+    edited = CODE.replace("    def read", "    def added(self):\n        pass\n\n    def read").replace(
+        "os.path", "json"
+    )
+    before, after = (contexts_of_code(text, "class Ledger", "    def total")[1] for text in (CODE, edited))
+    assert after.text == before.text == "ledger file › Report"
+    assert after.keywords != before.keywords
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("doc_12.txt", ""),
+        ("Document (3).txt", ""),
+        ("2024-01-31.txt", ""),
+        ("notes.txt", ""),
+        ("AMCOR_2022_10K.txt", "AMCOR 2022 10K"),
+        ("state of the union.txt", "state of the union"),
+    ],
+)
+def test_a_file_name_that_says_little_is_not_put_before_every_chunk(name: str, text: str) -> None:
+    [context] = contexts_of_code("Words.", "Words", doc_id=f"docs/{name}")
+    assert context.text == text
+
+
+def test_a_title_from_a_heading_far_below_says_nothing_of_what_precedes_it() -> None:
+    below = replace(chunk("Figure 1", "Detail"), start=9_000, end=9_004)
+    [[before, after]] = [
+        result.contexts
+        for result in OutlineContextualizer(100, COUNTERS["words"], "test").write(
+            [(document("Figure 1"), [chunk(), below])]
+        )
+        if not isinstance(result, Exception)
+    ]
+    assert (before.text, after.text) == ("", "Figure 1 › Detail")
+
+
+@pytest.mark.parametrize("text", ["class A: " * 100_000, "def f():\n" * 50_000], ids=["one line", "many lines"])
+def test_keywords_of_a_huge_file_stay_short(text: str) -> None:
+    chunks = [Chunk(start, start + 9, 1, text[start : start + 9], (), 1, 1) for start in range(0, len(text), 900)]
+    huge = document("T", "docs/t.txt", text, "text/plain")
+    [result] = OutlineContextualizer(100, COUNTERS["words"], "test").write([(huge, chunks)])
+    assert not isinstance(result, Exception)
+    assert all(len(context.keywords) < 2_500 for context in result.contexts)
 
 
 def test_what_changes_a_context_changes_the_fingerprint() -> None:

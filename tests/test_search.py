@@ -6,7 +6,8 @@ import pytest
 
 from ctx_pipeline.errors import QueryError, StorageError
 from ctx_pipeline.index.maintenance import ensure_vector_index, maintain
-from ctx_pipeline.index.search import SearchIndex, reciprocal_rank_fusion
+from ctx_pipeline.index.search import SearchIndex
+from ctx_pipeline.settings import SearchWeights
 from tests.project import Project
 
 
@@ -78,7 +79,9 @@ def test_a_hit_keeps_text_and_context_apart_with_its_place(index: SearchIndex, p
     assert hit.line == 1
     assert hit.heading_path == ("Cuotas",)
     assert (hit.vector_rank, hit.keyword_rank) == (1, 1)
-    assert hit.score == pytest.approx(2 / 61)
+    weights = SearchWeights()
+    total = weights.vector + weights.keyword + weights.document
+    assert hit.score == pytest.approx(total / (project.settings.search.rrf_k + 1))
 
 
 def test_a_filter_applies_before_the_legs(index: SearchIndex) -> None:
@@ -100,13 +103,96 @@ def test_new_rows_and_deletions_are_seen_at_once(index: SearchIndex, project: Pr
     assert "docs/facturas.md" not in {hit.doc_id for hit in index.search("facturas", k=50)}
 
 
-def test_english_documents_do_not_push_spanish_ones_down(index: SearchIndex, project: Project) -> None:
-    queries = ["facturación mensual", "límite de peticiones por minuto del plan Pro"]
-    before = [index.search(query, mode="keyword")[0].doc_id for query in queries]
-    for n in range(60):
-        project.write(f"en/{n}.md", f"# Plan {n}\n\nThe Pro plan allows {n} requests a minute and bills monthly.\n")
+def test_english_documents_do_not_push_spanish_ones_down(project: Project) -> None:
+    topics = {
+        "facturación": "La facturación se emite el primer día del mes y se cobra con tarjeta.",
+        "límite": "El límite del plan Pro sube a 1.000 peticiones por minuto.",
+        "copia": "La copia de seguridad se guarda cada noche en otro centro de datos.",
+        "clave": "La clave de acceso caduca a los noventa días y se renueva en el panel.",
+        "aviso": "Cada aviso llega por correo a los administradores de la cuenta.",
+    }
+    for name, text in topics.items():
+        project.write(f"es/{name}.md", f"# {name.capitalize()}\n\n{text}\n")
     project.refresh()
-    assert [index.search(query, mode="keyword")[0].doc_id for query in queries] == before
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    queries = {
+        "¿cuándo se emite la facturación?": "facturación",
+        "¿cuál es el límite de peticiones por minuto del plan Pro?": "límite",
+        "¿dónde se guarda la copia de seguridad?": "copia",
+        "¿cuándo caduca la clave de acceso?": "clave",
+        "¿a quién llega cada aviso por correo?": "aviso",
+    }
+
+    def found() -> list[str]:
+        return [index.search(query, k=1, mode="keyword")[0].doc_id for query in queries]
+
+    assert found() == [f"docs/es/{name}.md" for name in queries.values()]
+    for n in range(300):
+        project.write(
+            f"en/{n}.md", f"# Plan {n}\n\nThe Pro plan allows {n} requests a minute; a copy has a panel key.\n"
+        )
+    project.refresh()
+    assert found() == [f"docs/es/{name}.md" for name in queries.values()]
+
+
+@pytest.mark.parametrize("languages", [["Spanish", "English"], ["Spanish"], ["English"]])
+@pytest.mark.parametrize(
+    ("query", "partial"),
+    [
+        ("TS-999", "TS 999 TS-998 ts-9990 TS: 999"),
+        ("error_code", "error code, my_error_code, error-code of the code"),
+        ("v2.3.1", "v2.3.10 v2.3 v2 3 1 v1.2.3"),
+        ("¿qué significa TS-999?", "Significa TS 999, que significa TS-998"),
+        ("what does error_code mean", "The error code means an error, and the code means my_error_code"),
+    ],
+)
+def test_a_whole_identifier_ranks_above_its_parts(
+    project: Project, query: str, partial: str, languages: list[str]
+) -> None:
+    project.write_settings(search={"languages": languages})
+    identifier = next(word.strip("?") for word in query.split() if any(c in "-_." for c in word))
+    padding = "Estas palabras no dicen nada. These words say nothing at all. " * 4
+    project.write("exact.md", f"# Notas\n\n{padding} {identifier}. {padding}\n")
+    for n in range(8):
+        project.write(f"partial{n}.md", f"# Notas {partial}\n\n{partial} {n}\n")
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    for mode in ("keyword", "hybrid"):
+        assert index.search(query, mode=mode)[0].doc_id == "docs/exact.md"
+
+
+def test_a_live_table_of_an_older_version_is_searched_without_identifiers(index: SearchIndex, project: Project) -> None:
+    store = project.pipeline().store
+    store.table("search_1").drop_index("identifiers_idx")
+    store.table("search_1").drop_columns(["identifiers"])
+    for mode in ("keyword", "hybrid"):
+        assert index.search("TS-999", mode=mode)[0].doc_id == "docs/errors.md"
+    project.write("errors.md", "# Errors\n\nTS-777 is new.\n")
+    project.refresh()
+    assert index.search("TS-777", mode="keyword")[0].text == "# Errors\n\nTS-777 is new."
+
+
+def test_the_words_of_a_compound_name_find_it(project: Project) -> None:
+    project.write("code.md", "# Notes\n\nCall parseHttpHeader before the body.\n")
+    project.write("other.md", "# Notes\n\nNothing of interest, but long enough to be found by its vector.\n")
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    for query in ("how are headers parsed", "parseHttpHeader", "parse_http_header"):
+        assert index.search(query, mode="keyword")[0].doc_id == "docs/code.md"
+
+
+def test_weights_decide_between_the_legs(project: Project) -> None:
+    project.write("a.md", "# Otter\n\nOtter otter otter swims.\n")
+    project.write("b.md", "# Notes\n\nA report about an otter and weather in the valley, the river and its banks.\n")
+    project.refresh()
+    vector = SearchIndex.open(project.settings.storage.uri, project.settings).search("otter weather", mode="vector")
+    weights = SearchWeights(vector=1, keyword=0, identifiers=0, document=0)
+    settings = project.settings.model_copy(
+        update={"search": project.settings.search.model_copy(update={"weights": weights})}
+    )
+    hits = SearchIndex.open(project.settings.storage.uri, settings).search("otter weather")
+    assert [hit.chunk_id for hit in hits] == [hit.chunk_id for hit in vector]
+    assert hits[0].score == pytest.approx(1 / (settings.search.rrf_k + 1))
 
 
 def test_results_are_the_same_with_a_vector_index(project: Project) -> None:
@@ -154,8 +240,3 @@ def test_no_index_is_said_with_the_remedy(project: Project) -> None:
 def test_an_index_of_no_documents_finds_nothing(project: Project) -> None:
     project.refresh()
     assert SearchIndex.open(project.settings.storage.uri, project.settings).search("anything") == []
-
-
-def test_reciprocal_rank_fusion_sums_over_legs() -> None:
-    scores = reciprocal_rank_fusion([["a", "b"], ["b", "c"]], 60)
-    assert scores == {"a": 1 / 61, "b": pytest.approx(1 / 62 + 1 / 61), "c": 1 / 62}

@@ -51,7 +51,7 @@ def parse(data: bytes, path: str) -> Parsed:
     return Parsed(
         text=text,
         media_type=_media_type(suffix),
-        title=(title or _title_from_path(path))[:TITLE_CHARS].rstrip(),
+        title=(title or title_from_path(path))[:TITLE_CHARS].rstrip(),
         language=detect_language(text),
         metadata=metadata,
     )
@@ -133,7 +133,8 @@ def _walk(blocks: Any) -> list[Block]:
     return [inner for block in blocks for inner in (block, *_walk(block.children))]
 
 
-def _title_from_path(path: str) -> str:
+def title_from_path(path: str) -> str:
+    """The title of a document that names none: its file's name, or its folder's for an index."""
     pure = PurePosixPath(path)
     name = pure.parent.name if pure.stem.lower() in {"index", "readme"} and pure.parent.name else pure.stem
     return re.sub(r"[\s_-]+", " ", name).strip() or pure.name

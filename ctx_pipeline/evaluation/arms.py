@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
-from ctx_pipeline.contexts.outline import SEPARATOR, outline_path
+from ctx_pipeline.contexts.outline import SEPARATOR
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError
@@ -44,7 +44,9 @@ def heading_prefixes(corpus: Corpus) -> Contexts:
     """Title and headings before each chunk: what costs nothing, and what any context has to beat."""
 
     def prefix(document: Document, chunk: Chunk) -> Context:
-        return Context(SEPARATOR.join(outline_path(document, chunk)), "", "headings")
+        title, headings = document.parsed.title, chunk.heading_path
+        repeated = bool(headings) and headings[0].casefold() == title.casefold()
+        return Context(SEPARATOR.join((title, *headings[repeated:])), "", "headings")
 
     return {
         doc_id: [prefix(corpus.documents[doc_id], chunk) for chunk in chunks]

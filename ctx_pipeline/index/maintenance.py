@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from ctx_pipeline.index.schemas import text_column
+from ctx_pipeline.index.fulltext import IDENTIFIER_CHARACTERS
+from ctx_pipeline.index.schemas import IDENTIFIERS, text_column
 from ctx_pipeline.index.tables import Store
 
 VECTOR_INDEX_ROWS = 50_000
@@ -40,11 +41,19 @@ def ensure_text_indexes(table: Any, languages: Sequence[str]) -> None:
     """
     from lancedb.index import FTS
 
+    whole = FTS(
+        base_tokenizer="whitespace", stem=False, remove_stop_words=False, max_token_length=4 * IDENTIFIER_CHARACTERS
+    )
+    configs = {**{text_column(language): FTS(language=language) for language in languages}, IDENTIFIERS: whole}
+    for column in unindexed_text_columns(table, languages):
+        table.create_index(column, config=configs[column])
+
+
+def unindexed_text_columns(table: Any, languages: Sequence[str]) -> list[str]:
+    """The full-text columns of a table that have no index; one built by an older version lacks some columns."""
     indexed = {column for index in table.list_indices() for column in index.columns}
-    for language in languages:
-        column = text_column(language)
-        if column not in indexed:
-            table.create_index(column, config=FTS(language=language))
+    columns = [*map(text_column, languages), IDENTIFIERS]
+    return [column for column in columns if column in table.schema.names and column not in indexed]
 
 
 def ensure_vector_index(table: Any, *, min_rows: int = VECTOR_INDEX_ROWS) -> bool:

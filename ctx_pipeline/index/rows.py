@@ -14,7 +14,8 @@ from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document, Parsed
 from ctx_pipeline.index.embedded import with_context
-from ctx_pipeline.index.schemas import chunk_id, text_column
+from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text
+from ctx_pipeline.index.schemas import IDENTIFIERS, chunk_id, text_column
 
 
 def document_row(document: Document, version: str) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def search_rows(
     metadata = json.dumps(document.parsed.metadata, ensure_ascii=False, default=str)
     for ordinal, (chunk, context, key) in enumerate(zip(chunks, contexts, keys, strict=True)):
         text = with_context(context, chunk)
-        full_text = f"{context.keywords}\n{text}" if context.keywords else text
+        full_text = indexed_text(f"{context.keywords}\n{text}" if context.keywords else text)
         rows.append(
             {
                 "chunk_id": chunk_id(document.doc_id, ordinal),
@@ -162,6 +163,7 @@ def search_rows(
                 "vector": vectors[key],
                 "embed_key": key,
                 **{text_column(language): full_text for language in languages},
+                IDENTIFIERS: indexed_identifiers(text),
                 "content_hash": document.content_hash,
                 "version": version,
             }

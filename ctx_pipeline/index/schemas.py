@@ -136,11 +136,16 @@ SEARCH_COLUMNS = {
     "metadata": "Front matter of the document, as JSON.",
     "vector": "Embedding of context and chunk, or of the chunk as part of its window (late chunking); of length 1.",
     "embed_key": "Identity of the embedder, the text it saw and, with late chunking, the chunk's span of it.",
-    "text_*": "Keywords, context and chunk, indexed for full text in one language each; every row is in all of them.",
+    "text_*": "Keywords, context, chunk and words of its names, for full text in one language; all rows are in each.",
+    "identifiers": "Identifiers of context and chunk, such as ts-999 or error_code, indexed whole.",
     "content_hash": "sha256 of the document's bytes.",
     "version": "Identity of content and settings behind the row.",
 }
 """What the columns of a search table hold."""
+
+
+IDENTIFIERS = "identifiers"
+"""The full-text column of whole identifiers, in no language."""
 
 
 def text_column(language: str) -> str:
@@ -168,6 +173,7 @@ def search_schema(spec: SearchTableSpec) -> pa.Schema:
             pa.field("vector", pa.list_(pa.float32(), spec.dimension)),
             pa.field("embed_key", pa.string()),
             *(pa.field(text_column(language), pa.string()) for language in spec.languages),
+            pa.field(IDENTIFIERS, pa.string()),
             pa.field("content_hash", pa.string()),
             pa.field("version", pa.string()),
         ],
@@ -178,3 +184,8 @@ def search_schema(spec: SearchTableSpec) -> pa.Schema:
 def chunk_id(doc_id: str, ordinal: int) -> str:
     """Deterministic identity of a chunk row."""
     return f"{doc_id}#{ordinal:05d}"
+
+
+def document_of_chunk(chunk: str) -> str:
+    """The document of a chunk_id."""
+    return chunk.rpartition("#")[0]

@@ -10,7 +10,9 @@ from typing import Any, Literal, get_args
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, QueryError, StorageError
-from ctx_pipeline.index.schemas import SearchTableSpec, text_column
+from ctx_pipeline.index.fulltext import identifiers, query_text
+from ctx_pipeline.index.fusion import add_document_ranks, ranked, reciprocal_rank_fusion
+from ctx_pipeline.index.schemas import IDENTIFIERS, SearchTableSpec, document_of_chunk, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store, id_filter
 from ctx_pipeline.index.versions import embed_hash
@@ -147,17 +149,18 @@ class SearchIndex:
         warnings = []
         vector_ids: list[str] = []
         keyword_ids: list[str] = []
+        exact_ids: list[str] = []
         if mode != "keyword":
             vector_ids = self._vector_leg(table, spec, query, limit, where)
         if mode != "vector":
-            keyword_ids = self._keyword_leg(table, spec, query, limit, where)
+            exact_ids = self._identifier_leg(table, query, limit, where)
+            keyword_ids = self._keyword_leg(table, spec, query, exact_ids, limit, where)
             if not keyword_ids:
                 found = "; these are the vector leg's" if vector_ids else ""
                 among = " among the rows of the filter" if where else ""
                 warnings.append(f"no word of the query is in the full-text index{among}{found}")
-        legs = [leg for leg in (vector_ids, keyword_ids) if leg]
-        scores = reciprocal_rank_fusion(legs, self._settings.search.rrf_k)
-        best = sorted(scores, key=lambda chunk: (-scores[chunk], chunk))[:k]
+        scores = self._fuse(vector_ids, keyword_ids, exact_ids)
+        best = ranked(scores)[:k]
         ranks = [{chunk: rank for rank, chunk in enumerate(leg, start=1)} for leg in (vector_ids, keyword_ids)]
         return SearchResult(_hits(table, best, scores, ranks[0], ranks[1]), warnings)
 
@@ -166,16 +169,38 @@ class SearchIndex:
         search = table.search(vector, vector_column_name="vector").distance_type("cosine").refine_factor(REFINE_FACTOR)
         return _ids(search, "_distance", limit, where)
 
-    def _keyword_leg(self, table: Any, spec: SearchTableSpec, query: str, limit: int, where: str | None) -> list[str]:
-        """Each language's column covers all rows; scores of different columns do not compare, so ranks are fused."""
+    def _keyword_leg(
+        self, table: Any, spec: SearchTableSpec, query: str, exact_ids: Sequence[str], limit: int, where: str | None
+    ) -> list[str]:
+        """Each language's column covers all rows; scores of different columns do not compare, so ranks are fused.
+
+        The usual constant of 60 lets a whole identifier rank first although other rows hold its parts more often.
+        """
         from lancedb.query import MatchQuery
 
         if not table.list_indices():
             return []  # an empty table has no full-text index yet
+        words = query_text(query)
         columns = [text_column(language) for language in spec.languages]
-        legs = [_ids(table.search(MatchQuery(query, column)), "_score", limit, where) for column in columns]
-        scores = reciprocal_rank_fusion(legs, self._settings.search.rrf_k)
-        return sorted(scores, key=lambda chunk: (-scores[chunk], chunk))[:limit]
+        legs = [(_ids(table.search(MatchQuery(words, column)), "_score", limit, where), 1.0) for column in columns]
+        scores = reciprocal_rank_fusion([*legs, (exact_ids, 1.0)])
+        return ranked(scores)[:limit]
+
+    def _identifier_leg(self, table: Any, query: str, limit: int, where: str | None) -> list[str]:
+        """Chunks that hold an identifier of the query whole, whatever its parts are worth as words."""
+        from lancedb.query import MatchQuery
+
+        wanted = " ".join(identifiers(query))
+        indexed = any(IDENTIFIERS in index.columns for index in table.list_indices())
+        return _ids(table.search(MatchQuery(wanted, IDENTIFIERS)), "_score", limit, where) if wanted and indexed else []
+
+    def _fuse(self, vector: Sequence[str], keyword: Sequence[str], exact: Sequence[str]) -> dict[str, float]:
+        """One leg alone keeps its order and plain reciprocal ranks; two are weighted, and documents count."""
+        weights, k = self._settings.search.weights, self._settings.search.rrf_k
+        if not (vector and keyword):
+            return reciprocal_rank_fusion([(vector or keyword, 1.0)], k)
+        legs = [(vector, weights.vector), (keyword, weights.keyword), (exact, weights.identifiers)]
+        return add_document_ranks(reciprocal_rank_fusion(legs, k), document_of_chunk, weights.document, k)
 
     def _reranker(self, method: Rerank) -> Reranker | None:
         if method not in self._rerankers:
@@ -196,15 +221,6 @@ def _reranked(reranker: Reranker, query: str, result: SearchResult, k: int) -> S
     scores = report.scores if report else [None] * len(order)
     hits = [replace(result.hits[at], rerank_score=score) for at, score in zip(order, scores, strict=True)]
     return SearchResult(hits, [*result.warnings, *warnings], report)
-
-
-def reciprocal_rank_fusion(legs: Sequence[Sequence[str]], k: int = 60) -> dict[str, float]:
-    """Score of each item: the sum over the legs of 1 / (k + rank), ranks from 1 (Cormack et al. 2009, K = 60)."""
-    scores: dict[str, float] = {}
-    for leg in legs:
-        for rank, item in enumerate(leg, start=1):
-            scores[item] = scores.get(item, 0.0) + 1.0 / (k + rank)
-    return scores
 
 
 def _ids(search: Any, measure: str, limit: int, where: str | None) -> list[str]:
