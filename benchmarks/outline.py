@@ -2,8 +2,8 @@
 
     python -m benchmarks.outline CORPORA [--vectors FILE]
 
-Temporary tables, built and searched by the product's code. Weights and word lists were chosen with the queries of a
-random half of the documents of `code-search`; `--vectors` keeps the embeddings between runs.
+Temporary tables, built and searched by the product's code. What contexts hold was chosen with the queries of a random
+half of the documents of `code-search`, the constant of fusion with all corpora. `--vectors` keeps the embeddings.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,27 +40,29 @@ from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import embed_hash
 from ctx_pipeline.settings import CONTEXT_TOKENS, SearchSettings, SearchWeights, Settings
 
-SEED = 20
-LANGUAGES = ("Spanish", "English")
+SEED, LANGUAGES = 20, ("Spanish", "English")
 EQUAL = SearchWeights(vector=1.0, keyword=1.0, identifiers=0.0, document=0.0)
 
 
 Query = tuple[str, str, list[set[str]]]
-"""Its text, its document, and for each relevant span the chunks that cover it."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents with their chunks, and queries."""
+    """Documents with their chunks; of each query its text, its document and what covers each relevant span."""
 
     name: str
     documents: dict[str, tuple[Document, list[Chunk]]]
     queries: list[Query]
 
 
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 @dataclass(frozen=True)
 class Step:
-    """What is on: function words dropped, names split, context and keywords, identifiers; and the fusion's weights."""
+    """The mechanisms that are on."""
 
     name: str
     mode: Mode = "hybrid"
@@ -74,7 +77,7 @@ class Step:
 
 def steps() -> list[Step]:
     """The table's lines: each hybrid one adds one mechanism to the one before."""
-    lines = [Step("plain BM25", "keyword"), Step("plain e5", "vector"), Step("plain hybrid")]
+    first = [Step("plain BM25", "keyword"), Step("plain e5", "vector")]
     changes: list[dict[str, Any]] = [
         {"name": "+ function words dropped", "drop_function_words": True},
         {"name": "+ names split into words", "split_names": True},
@@ -86,9 +89,7 @@ def steps() -> list[Step]:
         {"name": "its keyword leg alone", "mode": "keyword"},
         {"name": "its vector leg alone", "mode": "vector"},
     ]
-    for change in changes:
-        lines.append(replace(lines[-1], **change))
-    return lines
+    return [*first, *accumulate(changes, lambda step, change: replace(step, **change), initial=Step("plain hybrid"))]
 
 
 def read_corpus(folder: Path, embedder: E5Embedder, max_tokens: int | None) -> Corpus:
@@ -116,26 +117,21 @@ def read_corpus(folder: Path, embedder: E5Embedder, max_tokens: int | None) -> C
     return Corpus(f"{folder.name} {max_tokens or 'given chunks'}", documents, list(queries.values()))
 
 
-def same(text: str) -> str:
-    """What a step without a mechanism puts in its place."""
-    return text
-
-
 @contextmanager
 def table(corpus: Corpus, step: Step, embed: Callable[[list[str]], dict[str, NDArray[np.float32]]]) -> Iterator[Path]:
     """The storage of a search table with what a step indexes."""
-    embedder, replaced = E5Embedder(), []
+    embedder = E5Embedder()
+    off: list[tuple[Any, str, Callable[[str], str]]] = []
     if not step.split_names:
-        replaced += [patch.object(rows, "indexed_text", same), patch.object(fulltext, "indexed_text", same)]
+        off += [(rows, "indexed_text", str), (fulltext, "indexed_text", str)]
     if not step.identifiers:
-        replaced.append(patch.object(rows, "indexed_identifiers", lambda text: ""))
+        off.append((rows, "indexed_identifiers", lambda text: ""))
     if not step.drop_function_words:
-        replaced.append(patch.object(search_module, "query_text", same))
+        off.append((search_module, "query_text", str))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        for each in replaced:
-            stack.enter_context(each)
-        store = Store(Path(folder) / "index")
-        store.create()
+        for module, name, replacement in off:
+            stack.enter_context(patch.object(module, name, replacement))
+        (store := Store(Path(folder) / "index")).create()
         spec = SearchTableSpec("multilingual-e5-small", embed_hash(embedder), "", embedder.dimension, LANGUAGES)
         store.create_search_table("search_1", spec)
         contexts = OutlineContextualizer(CONTEXT_TOKENS, embedder.count_tokens, "").write(
@@ -149,9 +145,8 @@ def table(corpus: Corpus, step: Step, embed: Callable[[list[str]], dict[str, NDA
                 for context in written
             ]
             vectors = embed([rows.embedded_text(*pair) for pair in zip(used, chunks, strict=True)])
-            table_rows += rows.search_rows(
-                document, chunks, used, vectors, embed_hash=spec.embed_hash, languages=LANGUAGES, version=""
-            )
+            identity = {"embed_hash": spec.embed_hash, "version": ""}
+            table_rows += rows.search_rows(document, chunks, used, vectors, languages=LANGUAGES, **identity)
         store.replace("search_1", [document.doc_id for document, _ in corpus.documents.values()], table_rows)
         ensure_text_indexes(store.table("search_1"), LANGUAGES)
         store.set_state(**{ACTIVE: "search_1"})
@@ -170,10 +165,6 @@ def recalls(corpus: Corpus, step: Step, uri: Path) -> NDArray[np.float64]:
     return np.array(found)
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
-
-
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
@@ -190,8 +181,7 @@ def main() -> None:
 
     for name, max_tokens in (("code-search", None), ("prose-es", 512), ("mixed-prose", 512), ("mixed-prose", 128)):
         corpus = read_corpus(arguments.corpora / name, embedder, max_tokens)
-        names = sorted(corpus.documents)
-        random.Random(SEED).shuffle(names)
+        random.Random(SEED).shuffle(names := sorted(corpus.documents))
         tuned = set(names[: len(names) // 2]) if max_tokens is None else set()
         in_tuned = np.array([document in tuned for _, document, _ in corpus.queries])
         parts = {"tuned": in_tuned, "rest": ~in_tuned} if tuned else {}
@@ -200,8 +190,8 @@ def main() -> None:
         for step in steps():
             with table(corpus, step, embed) as uri:
                 recall = recalls(corpus, step, uri)
-            means = [recall[part].mean(axis=0) for part in parts.values()]
-            print(f"{step.name:28}" + "".join(f"   {five:.3f} / {twenty:.3f}" for five, twenty in means), flush=True)
+            means = ("   {:.3f} / {:.3f}".format(*recall[part].mean(axis=0)) for part in parts.values())
+            print(f"{step.name:28}" + "".join(means), flush=True)
         if arguments.vectors:
             np.savez(arguments.vectors, **known)
 

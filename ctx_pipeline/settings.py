@@ -139,7 +139,11 @@ class EmbeddingSettings(Section):
 
 
 class SearchWeights(Section):
-    """What each ranking counts in the fusion of a hybrid search."""
+    """What each ranking counts in a hybrid search.
+
+    `identifiers` ranks the chunks that hold an identifier of the query whole, `document` the documents by their best
+    chunk.
+    """
 
     vector: Weight = 1.0
     keyword: Weight = 1.0
