@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 
 from ctx_pipeline.embedding.e5 import E5Embedder
 from ctx_pipeline.embedding.hashing import HashingEmbedder
+from ctx_pipeline.index.fulltext import query_text
+from ctx_pipeline.index.legs import REFINE_FACTOR
 from ctx_pipeline.index.maintenance import ensure_text_indexes, ensure_vector_index
 from ctx_pipeline.index.schemas import SearchTableSpec, chunk_id, text_column
-from ctx_pipeline.index.search import CONTENT_COLUMNS, REFINE_FACTOR, SearchIndex
+from ctx_pipeline.index.search import CONTENT_COLUMNS, SearchIndex
 from ctx_pipeline.index.search_tables import ACTIVE
 from ctx_pipeline.index.tables import Store, id_filter
 from ctx_pipeline.index.versions import embed_hash
@@ -195,8 +197,9 @@ class Bare:
         table = self._table
         nearest = table.search(vector, vector_column_name="vector").distance_type("cosine").refine_factor(REFINE_FACTOR)
         legs = [nearest.select(["chunk_id", "_distance"]).limit(self._limit).to_arrow()]
+        telling = query_text(query)
         for column in self._columns:
-            words = table.search(MatchQuery(query, column)).select(["chunk_id", "_score"])
+            words = table.search(MatchQuery(telling, column)).select(["chunk_id", "_score"])
             legs.append(words.limit(self._limit).to_arrow())
         best = legs[0]["chunk_id"].to_pylist()[:K]
         return table.search().where(id_filter("chunk_id", best)).select(list(CONTENT_COLUMNS)).to_arrow().to_pylist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ctx_pipeline.errors import QueryError, StorageError
+from ctx_pipeline.index.legs import Legs
 from ctx_pipeline.index.maintenance import ensure_vector_index, maintain
 from ctx_pipeline.index.search import SearchIndex
 from ctx_pipeline.settings import SearchWeights
@@ -215,9 +216,9 @@ def test_results_are_the_same_with_a_vector_index(project: Project) -> None:
 def test_a_search_survives_the_removal_of_the_version_it_reads(
     index: SearchIndex, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = SearchIndex._keyword_leg, []
+    original, calls = Legs.keyword, []
 
-    def remove_then_search(self: SearchIndex, *arguments: object) -> list[str]:
+    def remove_then_search(self: Legs, *arguments: object) -> list[str]:
         calls.append(1)
         if len(calls) == 1:
             for name in ("weather", "runs", "errors", "limites", "facturas"):
@@ -226,7 +227,7 @@ def test_a_search_survives_the_removal_of_the_version_it_reads(
             maintain(project.pipeline().store, ["search_1"], 0, force=True)
         return original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SearchIndex, "_keyword_leg", remove_then_search)
+    monkeypatch.setattr(Legs, "keyword", remove_then_search)
     hits = index.search("factura")
     assert {hit.text for hit in hits} == {"# Otra\n\nFactura nueva."}
 

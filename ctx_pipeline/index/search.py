@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,21 +11,18 @@ from typing import Any, Literal, get_args
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, QueryError, StorageError
-from ctx_pipeline.index.fulltext import identifiers, query_text
 from ctx_pipeline.index.fusion import add_document_ranks, ranked, reciprocal_rank_fusion
-from ctx_pipeline.index.schemas import IDENTIFIERS, SearchTableSpec, document_of_chunk, text_column
+from ctx_pipeline.index.legs import Legs
+from ctx_pipeline.index.schemas import SearchTableSpec, document_of_chunk
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
-from ctx_pipeline.index.tables import Store, id_filter
+from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import embed_hash
 from ctx_pipeline.rerank import open_reranker, rerank_hits
 from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
 from ctx_pipeline.settings import Rerank, Settings, load_settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
-REFINE_FACTOR = 5
-"""Candidates re-scored by exact vectors, as a multiple of the limit: recall@20 of 1.0 for IvfSq at 100,000 rows."""
-
-_COLUMNS = (
+CONTENT_COLUMNS = (
     "chunk_id", "doc_id", "start", "end", "line", "text", "context", "context_status", "heading_path", "title",
 )  # fmt: skip
 
@@ -145,54 +143,31 @@ class SearchIndex:
             raise StorageError(f"the index at {self._store.uri} is not built yet; run `ctx-pipeline refresh`")
         table = self._store.table(active)
         spec = SearchTableSpec.from_schema(table.schema)
-        limit = max(self._settings.search.candidates, k)
+        legs = Legs(table, max(self._settings.search.candidates, k), where)
         warnings = []
         vector_ids: list[str] = []
         keyword_ids: list[str] = []
         exact_ids: list[str] = []
-        if mode != "keyword":
-            vector_ids = self._vector_leg(table, spec, query, limit, where)
-        if mode != "vector":
-            exact_ids = self._identifier_leg(table, query, limit, where)
-            keyword_ids = self._keyword_leg(table, spec, query, exact_ids, limit, where)
-            if not keyword_ids:
-                found = "; these are the vector leg's" if vector_ids else ""
-                among = " among the rows of the filter" if where else ""
-                warnings.append(f"no word of the query is in the full-text index{among}{found}")
+        with ThreadPoolExecutor(1) as pool:
+            if mode != "keyword":
+                embedder = self._embedder_for(spec)
+                nearest = pool.submit(lambda: legs.vector(embedder.embed_query(query)))
+            if mode != "vector":
+                exact_ids = legs.identifiers(query)
+                keyword_ids = legs.keyword(query, spec.languages, exact_ids)
+            if mode != "keyword":
+                vector_ids = nearest.result()
+        if mode != "vector" and not keyword_ids:
+            found = "; these are the vector leg's" if vector_ids else ""
+            among = " among the rows of the filter" if where else ""
+            warnings.append(f"no word of the query is in the full-text index{among}{found}")
         scores = self._fuse(vector_ids, keyword_ids, exact_ids)
         best = ranked(scores)[:k]
+        rows = legs.rows(best, CONTENT_COLUMNS)
         ranks = [{chunk: rank for rank, chunk in enumerate(leg, start=1)} for leg in (vector_ids, keyword_ids)]
-        return SearchResult(_hits(table, best, scores, ranks[0], ranks[1]), warnings)
-
-    def _vector_leg(self, table: Any, spec: SearchTableSpec, query: str, limit: int, where: str | None) -> list[str]:
-        vector = self._embedder_for(spec).embed_query(query)
-        search = table.search(vector, vector_column_name="vector").distance_type("cosine").refine_factor(REFINE_FACTOR)
-        return _ids(search, "_distance", limit, where)
-
-    def _keyword_leg(
-        self, table: Any, spec: SearchTableSpec, query: str, exact_ids: Sequence[str], limit: int, where: str | None
-    ) -> list[str]:
-        """Each language's column covers all rows; scores of different columns do not compare, so ranks are fused.
-
-        The usual constant of 60 lets a whole identifier rank first although other rows hold its parts more often.
-        """
-        from lancedb.query import MatchQuery
-
-        if not table.list_indices():
-            return []  # an empty table has no full-text index yet
-        words = query_text(query)
-        columns = [text_column(language) for language in spec.languages]
-        legs = [(_ids(table.search(MatchQuery(words, column)), "_score", limit, where), 1.0) for column in columns]
-        scores = reciprocal_rank_fusion([*legs, (exact_ids, 1.0)])
-        return ranked(scores)[:limit]
-
-    def _identifier_leg(self, table: Any, query: str, limit: int, where: str | None) -> list[str]:
-        """Chunks that hold an identifier of the query whole, whatever its parts are worth as words."""
-        from lancedb.query import MatchQuery
-
-        wanted = " ".join(identifiers(query))
-        indexed = any(IDENTIFIERS in index.columns for index in table.list_indices())
-        return _ids(table.search(MatchQuery(wanted, IDENTIFIERS)), "_score", limit, where) if wanted and indexed else []
+        return SearchResult(
+            [_hit(rows[chunk], scores[chunk], *(of.get(chunk) for of in ranks)) for chunk in best], warnings
+        )
 
     def _fuse(self, vector: Sequence[str], keyword: Sequence[str], exact: Sequence[str]) -> dict[str, float]:
         """One leg alone keeps its order and plain reciprocal ranks; two are weighted, and documents count."""
@@ -223,39 +198,19 @@ def _reranked(reranker: Reranker, query: str, result: SearchResult, k: int) -> S
     return SearchResult(hits, [*result.warnings, *warnings], report)
 
 
-def _ids(search: Any, measure: str, limit: int, where: str | None) -> list[str]:
-    if where:
-        search = search.where(where, prefilter=True)
-    found: list[str] = search.select(["chunk_id", measure]).limit(limit).to_arrow()["chunk_id"].to_pylist()
-    return found
-
-
-def _hits(
-    table: Any,
-    chunk_ids: Sequence[str],
-    scores: Mapping[str, float],
-    vector_ranks: Mapping[str, int],
-    keyword_ranks: Mapping[str, int],
-) -> list[Hit]:
-    if not chunk_ids:
-        return []
-    reply = table.search().where(id_filter("chunk_id", chunk_ids)).select(list(_COLUMNS)).to_arrow().to_pylist()
-    by_id = {row["chunk_id"]: row for row in reply}
-    return [
-        Hit(
-            chunk_id=chunk,
-            doc_id=(row := by_id[chunk])["doc_id"],
-            score=scores[chunk],
-            text=row["text"],
-            context=row["context"],
-            context_status=row["context_status"],
-            heading_path=tuple(row["heading_path"]),
-            title=row["title"],
-            start=row["start"],
-            end=row["end"],
-            line=row["line"],
-            vector_rank=vector_ranks.get(chunk),
-            keyword_rank=keyword_ranks.get(chunk),
-        )
-        for chunk in chunk_ids
-    ]
+def _hit(row: Mapping[str, Any], score: float, vector_rank: int | None, keyword_rank: int | None) -> Hit:
+    return Hit(
+        chunk_id=row["chunk_id"],
+        doc_id=row["doc_id"],
+        score=score,
+        text=row["text"],
+        context=row["context"],
+        context_status=row["context_status"],
+        heading_path=tuple(row["heading_path"]),
+        title=row["title"],
+        start=row["start"],
+        end=row["end"],
+        line=row["line"],
+        vector_rank=vector_rank,
+        keyword_rank=keyword_rank,
+    )

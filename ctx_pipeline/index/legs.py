@@ -1,0 +1,71 @@
+"""The legs of a search: ranked chunks of one pinned version of a search table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctx_pipeline.index.fulltext import identifiers, query_text
+from ctx_pipeline.index.fusion import ranked, reciprocal_rank_fusion
+from ctx_pipeline.index.schemas import IDENTIFIERS, text_column
+
+REFINE_FACTOR = 5
+"""Candidates re-scored by exact vectors, as a multiple of the limit: recall@20 of 1.0 for IvfSq at 100,000 rows."""
+
+
+class Legs:
+    """Queries against one version of a table, and the rows of what they found.
+
+    Chunks are named by chunk_id. May be used from several threads.
+    """
+
+    def __init__(self, table: Any, limit: int, where: str | None) -> None:
+        """Each leg finds at most `limit` chunks among the rows that `where`, a SQL filter, lets pass."""
+        self._table, self._limit, self._where = table, limit, where
+        self._indexed = {column for index in table.list_indices() for column in index.columns}
+        self._row_ids: dict[str, int] = {}
+
+    def vector(self, vector: NDArray[np.float32]) -> list[str]:
+        """The chunks nearest to a vector by cosine."""
+        search = self._table.search(vector, vector_column_name="vector").distance_type("cosine")
+        return self._ids(search.refine_factor(REFINE_FACTOR), "_distance")
+
+    def keyword(self, query: str, languages: Sequence[str], exact: Sequence[str]) -> list[str]:
+        """The chunks that share words with a query.
+
+        Each language's column covers all rows; scores of different columns do not compare, so ranks are fused, with
+        those of `exact` identifiers. The usual constant of 60 lets a whole identifier rank first although other rows
+        hold its parts more often.
+        """
+        words = query_text(query)
+        legs = [(self._text(words, text_column(language)), 1.0) for language in languages]
+        return ranked(reciprocal_rank_fusion([*legs, (exact, 1.0)]))[: self._limit]
+
+    def identifiers(self, query: str) -> list[str]:
+        """The chunks that hold an identifier of a query whole, whatever its parts are worth as words."""
+        wanted = " ".join(identifiers(query))
+        return self._text(wanted, IDENTIFIERS) if wanted else []
+
+    def rows(self, chunk_ids: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The rows of chunks that a leg has found, by chunk_id, which is among the `columns`."""
+        if not chunk_ids:
+            return {}
+        taken = self._table.take_row_ids([self._row_ids[chunk] for chunk in chunk_ids]).select(list(columns))
+        return {row["chunk_id"]: row for row in taken.to_arrow().to_pylist()}
+
+    def _text(self, words: str, column: str) -> list[str]:
+        """Nothing where the column has no index: an empty table has none yet, one by an older version lacks some."""
+        from lancedb.query import MatchQuery
+
+        return self._ids(self._table.search(MatchQuery(words, column)), "_score") if column in self._indexed else []
+
+    def _ids(self, search: Any, measure: str) -> list[str]:
+        if self._where:
+            search = search.where(self._where, prefilter=True)
+        found = search.select(["chunk_id", measure]).with_row_id(True).limit(self._limit).to_arrow()
+        chunk_ids: list[str] = found["chunk_id"].to_pylist()
+        self._row_ids.update(zip(chunk_ids, found["_rowid"].to_pylist(), strict=True))
+        return chunk_ids
