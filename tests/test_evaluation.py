@@ -24,7 +24,7 @@ from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
 from ctx_pipeline.evaluation.metrics import Judged
 from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import Strategy
+from ctx_pipeline.settings import Strategy, load_settings
 from tests.project import QUIET, Project
 
 FREE = "# Plan Free\n\nEn este caso, el límite es de 60 peticiones por minuto.\n"
@@ -323,3 +323,12 @@ def test_the_recommendation_is_the_cheapest_of_those_within_the_noise() -> None:
 def test_sweep_options_belong_to_the_comparison(project: Project, queries: Path) -> None:
     assert project.command("eval", str(queries), "--size", "64").returncode == 2
     assert project.command("eval", str(queries), "--compare-chunking", "--chunks", str(queries)).returncode == 2
+
+
+def test_the_example_queries_point_at_what_they_quote() -> None:
+    root = Path(__file__).parents[1]
+    queries = root / load_settings({"CTX_CONFIG": str(root / "ctx.toml")}).evaluation.queries  # type: ignore[operator]
+    for line in _lines(queries):
+        text = (root / "examples" / "docs" / line["doc"]).read_bytes().decode()
+        assert text[line["start"] : line["end"]] == line["text"]
+    assert len(read_queries(queries)) >= 25
