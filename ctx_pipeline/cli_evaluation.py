@@ -8,8 +8,8 @@ from typing import get_args
 
 import click
 
-from ctx_pipeline.cli_options import DONE, FOUND, json_option, open_pipeline, source_option
-from ctx_pipeline.settings import Strategy
+from ctx_pipeline.cli_options import DONE, FOUND, json_option, open_pipeline, rerank_option, source_option
+from ctx_pipeline.settings import Rerank, Strategy
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -18,6 +18,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("queries", type=_FILE)
 @click.option("--chunks", type=_FILE, help="JSON lines with chunk boundaries, in place of the chunker's.")
 @source_option
+@rerank_option
 @click.option("--results", type=_FILE, help="Where each query's results go; else into the storage folder.")
 @click.option("--plot", type=_FILE, help="Draw the ladder into a PNG file.")
 @click.option("--compare-chunking", is_flag=True, help="Compare chunking strategies, sizes and overlaps instead.")
@@ -29,6 +30,7 @@ def evaluate(
     queries: Path,
     chunks: Path | None,
     source: Path | None,
+    rerank: Rerank | None,
     results: Path | None,
     plot: Path | None,
     compare_chunking: bool,
@@ -45,8 +47,8 @@ def evaluate(
     0, 10 and 20 %, or by those that --strategy, --size and --overlap name (each may be given several times).
     """
     if compare_chunking:
-        if chunks or results or plot:
-            raise click.UsageError("--compare-chunking goes without --chunks, --results and --plot")
+        if chunks or results or plot or rerank:
+            raise click.UsageError("--compare-chunking goes without --chunks, --rerank, --results and --plot")
         return _compare_chunking(queries, source, strategies, sizes, overlaps, as_json)
     if strategies or sizes or overlaps:
         raise click.UsageError("--strategy, --size and --overlap belong to --compare-chunking")
@@ -59,6 +61,7 @@ def evaluate(
         files=source is not None,
         chunks=chunks,
         results=results,
+        rerank=rerank,
         progress=_say,
     )
     if plot:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
+
+from ctx_pipeline.settings import Rerank
 
 if TYPE_CHECKING:
     from ctx_pipeline.refresh import Pipeline
@@ -17,6 +19,12 @@ source_option = click.option(
     "--source",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="A folder of documents, in place of the configured sources.",
+)
+
+rerank_option = click.option(
+    "--rerank",
+    type=click.Choice(get_args(Rerank)),
+    help="What orders the fused candidates anew, in place of search.rerank.",
 )
 
 

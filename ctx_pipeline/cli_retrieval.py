@@ -7,14 +7,8 @@ from typing import Any
 
 import click
 
-from ctx_pipeline.cli_options import DONE, FOUND, json_option
+from ctx_pipeline.cli_options import DONE, FOUND, json_option, rerank_option
 from ctx_pipeline.errors import CtxError
-
-rerank_option = click.option(
-    "--rerank",
-    type=click.Choice(["none", "claude", "voyage", "cohere", "cross-encoder"]),
-    help="What orders the fused candidates anew, in place of search.rerank.",
-)
 
 
 @click.command()

@@ -177,7 +177,7 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
     contextual = [row for row in ladder.rows if row.name.startswith("+")]
     assert [row.measures for row in contextual] == [None] * 3
     assert all("emulator" in row.not_measured for row in contextual)
-    assert ladder.served is not None and ladder.served.name == ladder_module.HEADINGS
+    assert ladder.served is not None and ladder.served.name == ladder_module.HYBRID
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError
 from ctx_pipeline.evaluation.corpus import Corpus
 from ctx_pipeline.index.embedded import embedded_texts
+from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.outcome import Outcome, Task
 from ctx_pipeline.index.search import SearchIndex
 from ctx_pipeline.index.search_tables import SearchTables
@@ -100,6 +101,11 @@ class ArmIndex:
 
     def update(self, corpus: Corpus, contexts: Contexts) -> SearchIndex:
         """Make the index that of `corpus` with `contexts`. Raises CtxError when a document cannot be embedded."""
+        with storage_lock(self._store.uri, "an evaluation"):
+            self._update(corpus, contexts)
+        return SearchIndex(self._store, self._settings, embedder=self._embedder)
+
+    def _update(self, corpus: Corpus, contexts: Contexts) -> None:
         self._store.create()
         tables = SearchTables(self._store, self._settings, self._embedder, self._hashes)
         tables.prepare()
@@ -127,7 +133,6 @@ class ArmIndex:
             self._store.table(target.name).optimize()
             self._store.set_state(**{f"{_STORED}:{target.name}": json.dumps(wanted)})
         tables.switch()
-        return SearchIndex(self._store, self._settings, embedder=self._embedder)
 
     def _identity(self, corpus: Corpus, contexts: Contexts, doc_id: str) -> str:
         return digest(

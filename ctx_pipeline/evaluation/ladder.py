@@ -96,8 +96,8 @@ class Ladder:
 
     @property
     def served(self) -> Row | None:
-        """The last measured row: what searches get with these settings."""
-        return next((row for row in reversed(self.rows) if row.measures), None)
+        """What searches get: both legs, with contexts and reranking as far as they were measured."""
+        return next((row for name in (RERANKING, CONTEXTUAL_BM25, HYBRID) if (row := self.row(name))), None)
 
 
 def run_ladder(
@@ -112,8 +112,8 @@ def run_ladder(
     """Measure every arm that these settings allow. All arms search the same chunks through the product's own search.
 
     `folder` keeps the arms' tables, so that another run embeds only what changed. `rerank` names the reranker of the
-    last row, in place of `search.rerank`. Raises QueryError when the queries are of
-    other documents, FatalError when the embedder cannot be used.
+    last row, in place of `search.rerank`. Raises QueryError when the queries are of other documents, FatalError when
+    the embedder cannot be used.
     """
     queries = corpus.resolve(queries)
     tables = {"plain": plain_contexts(corpus), "headings": heading_prefixes(corpus)}
