@@ -123,6 +123,9 @@ def status_lines(found: Mapping[str, Any]) -> str:
         )
     else:
         lines.append("owed       nothing")
+    for title, reasons in (("pending", found["contexts_pending"]), ("fallback", found["contexts_fallback"])):
+        entries = list(reasons.items())
+        lines += [f"{title:10} {count}: {printable(reason)}" for reason, count in entries[:LISTED]]
     for title in ("failed", "skipped"):
         entries = list(found[title].items())
         lines += [f"{title}     {printable(f'{doc_id}: {reason}')}" for doc_id, reason in entries[:LISTED]]

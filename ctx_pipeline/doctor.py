@@ -8,6 +8,7 @@ from typing import Literal
 
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.audit import audit, duplicate_ids, unreadable_tables
+from ctx_pipeline.index.awaited import not_written
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS, text_column
@@ -94,6 +95,8 @@ def _sources(pipeline: Pipeline, verify: bool) -> Iterator[Finding]:
     plan = pipeline.plan(RefreshOptions(verify=verify))
     for warning in plan.warnings:
         yield Finding("sources", "warning", warning, "make the source readable, or correct it in the settings")
+    for problem, remedy in not_written(plan.contexts):
+        yield Finding("contexts", "warning", problem, remedy)
     if plan.work or plan.removed:
         names = [*(work.doc_id for work in plan.work), *plan.removed]
         yield Finding("sources", "warning", f"{counted(len(names), 'document')} owed work, such as {names[0]}", REFRESH)

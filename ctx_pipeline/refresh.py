@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ctx_pipeline.contexts import open_contextualizer
-from ctx_pipeline.contexts.model import Contextualizer
+from ctx_pipeline.contexts.model import FREE_METHODS, Contextualizer, Progress
 from ctx_pipeline.documents.source import SourceScan, scan
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import LockHeldError, SettingsError, StorageError, counted
 from ctx_pipeline.index.audit import quick_damage
+from ctx_pipeline.index.awaited import context_totals, context_warnings
 from ctx_pipeline.index.ledger import Ledger, LedgerRow
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import maintain
@@ -27,6 +28,9 @@ from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
 BATCH_DOCUMENTS = 256
 BATCH_CHUNKS = 512
 BATCH_BYTES = 16_000_000
+PAID_BATCHES = 8
+"""How many times larger a batch is when its contexts are paid for: the pool of calls runs empty at the end of each
+batch, which 4,096 chunks make up for, and what a kill interrupts is in the memo."""
 BYTES_PER_CHUNK = 1_000
 """A low guess, for documents that were never cut."""
 REMOVAL_BLOCK = 5_000
@@ -44,9 +48,12 @@ class Pipeline:
         self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder)
         self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.contextualizer)
 
-    def plan(self, options: RefreshOptions | None = None) -> Plan:
-        """What a refresh would do. Reads only: sources, ledger and row counts."""
-        return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions())
+    def plan(self, options: RefreshOptions | None = None, *, take_up: bool = True) -> Plan:
+        """What a refresh would do. Reads only: sources, ledger and row counts.
+
+        `take_up` counts pending contexts whose reason no longer holds; the sensor fires for none of them.
+        """
+        return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions(), take_up)
 
     def settle(self, plan: Plan) -> None:
         """Without owed work, store that files moved without a change, unless somebody is writing.
@@ -105,17 +112,27 @@ class Pipeline:
             warnings=list(plan.warnings),
         )
         tables.prepare()
-        runner = self.runner(ledger, tables, run_id, on_commit=on_commit)
+        runner = self.runner(ledger, tables, run_id, on_commit=on_commit, on_contexts=sink.contexts_progress)
         sink.reconcile_keys([*ledger.rows, *(work.doc_id for work in plan.work)])
         on_commit("keys")
         done = 0
-        for batch in _batches(_tasks(plan.work), ledger):
+        for batch in self._batches(_tasks(work for work in plan.work if not work.only_awaited), ledger):
             summary.count(_run_batch(runner, batch, sink, on_commit), known)
+            done += len(batch)
+            sink.progress(done, len(plan.work))
+        awaited = [work for work in plan.work if work.only_awaited]
+        for batch in self._batches(_tasks(awaited), ledger):
+            if summary.stopped:
+                # What stopped the calls before stops them here: these rows stay as they are, nothing is written.
+                for task in batch:
+                    summary.leave(ledger.rows[task.doc_id])
+            else:
+                summary.count(_run_batch(runner, batch, sink, on_commit), known)
             done += len(batch)
             sink.progress(done, len(plan.work))
         # What cannot be read now still follows the settings, from its last good version.
         kept = stored_work(map(ledger.rows.get, summary.failures), self.hashes, tables.build, time.time())
-        for batch in _batches(_tasks(kept), ledger):
+        for batch in self._batches(_tasks(kept), ledger):
             summary.count(_run_batch(runner, batch, sink, on_commit), known)
         for block in blocks(plan.removed, REMOVAL_BLOCK):
             runner.remove(block)
@@ -126,7 +143,7 @@ class Pipeline:
         ledger.put([row for row in plan.notes if row.doc_id in ledger.rows])
         self._switch(plan, ledger, tables, summary)
         summary.upkeep = maintain(self.store, tables.names, self.settings.storage.retention)
-        summary.warnings += sorted(tables.warnings)
+        summary.warnings += [*sorted(tables.warnings), *context_warnings(context_totals(ledger.rows.values()))]
         summary.seconds = time.monotonic() - started
         return summary
 
@@ -139,10 +156,10 @@ class Pipeline:
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
         tables.prepare()
-        runner = self.runner(ledger, tables, run_id)
+        runner = self.runner(ledger, tables, run_id, on_contexts=sink.contexts_progress)
         files = {doc_id: file for found in self.scan_sources(ledger) for doc_id, file in found.files.items()}
         outcomes: list[Outcome] = []
-        for batch in _batches([Task(doc_id, stages, files.get(doc_id)) for doc_id in doc_ids], ledger):
+        for batch in self._batches([Task(doc_id, stages, files.get(doc_id)) for doc_id in doc_ids], ledger):
             outcomes += _run_batch(runner, batch, sink)
         if not tables.live and any(Stage.SEARCH in outcome.done for outcome in outcomes):
             tables.switch()
@@ -156,6 +173,7 @@ class Pipeline:
         run_id: str,
         *,
         on_commit: Callable[[str], None] = lambda point: None,
+        on_contexts: Callable[[Progress], None] = lambda progress: None,
     ) -> StageRunner:
         """A stage runner of this pipeline."""
         return StageRunner(
@@ -168,13 +186,17 @@ class Pipeline:
             tables,
             run_id,
             on_commit=on_commit,
+            on_contexts=on_contexts,
         )
 
     def search_tables(self) -> SearchTables:
         """The search tables as these settings see them."""
         return SearchTables(self.store, self.settings, self.embedder, self.hashes)
 
-    def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions) -> Plan:
+    def _batches(self, tasks: Sequence[Task], ledger: Ledger) -> Iterator[list[Task]]:
+        return _batches(tasks, ledger, 1 if self.contextualizer.method in FREE_METHODS else PAID_BATCHES)
+
+    def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions, take_up: bool = True) -> Plan:
         scans = self.scan_sources(ledger, verify=options.verify)
         damage = quick_damage(self.store, ledger, tables.audited) if self.store.exists() else None
         plan = make_plan(
@@ -187,6 +209,7 @@ class Pipeline:
             safety=self.settings.safety,
             damage=damage,
             retry=options.retry,
+            take_up=self.contextualizer.can_take_up() if take_up else (),
             allow_mass_delete=options.allow_mass_delete,
         )
         plan.warnings += [
@@ -242,15 +265,19 @@ def _tasks(work: Iterable[Work]) -> list[Task]:
     ]
 
 
-def _batches(tasks: Sequence[Task], ledger: Ledger) -> Iterator[list[Task]]:
-    """Cut the tasks into batches by documents, chunks (as known or guessed) and bytes."""
+def _batches(tasks: Sequence[Task], ledger: Ledger, times: int) -> Iterator[list[Task]]:
+    """Cut the tasks into batches by documents, chunks (as known or guessed) and bytes, `times` as large as usual."""
     batch: list[Task] = []
     chunks = size = 0
     for task in tasks:
         row = ledger.rows.get(task.doc_id)
         own_size = task.file.size if task.file else row.size if row else 0
         own_chunks = max(row.chunks if row else 0, own_size // BYTES_PER_CHUNK if Stage.CHUNKS in task.stages else 0)
-        full = len(batch) >= BATCH_DOCUMENTS or chunks + own_chunks > BATCH_CHUNKS or size + own_size > BATCH_BYTES
+        full = (
+            len(batch) >= times * BATCH_DOCUMENTS
+            or chunks + own_chunks > times * BATCH_CHUNKS
+            or size + own_size > times * BATCH_BYTES
+        )
         if batch and full:
             yield batch
             batch, chunks, size = [], 0, 0

@@ -13,6 +13,8 @@ from ctx_pipeline.documents.model import Document
 
 Status = Literal["written", "fallback", "pending"]
 NO_USAGE = Usage()
+FREE_METHODS = frozenset({"outline", "none"})
+"""Methods that ask no model; all others pay for calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,23 @@ class Written:
     usd: Decimal = Decimal(0)
     calls: int = 0
     """Calls that were answered; contexts used again cost none."""
+    reused: int = 0
+    """Contexts with the status `written` that were paid for before and used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far the contexts of a refresh are."""
 
-    done: int
-    total: int
-    usage: Usage
-    usd: Decimal
+    done: int = 0
+    total: int = 0
+    usage: Usage = NO_USAGE
+    usd: Decimal = Decimal(0)
+
+    def __add__(self, other: Progress) -> Progress:
+        return Progress(
+            self.done + other.done, self.total + other.total, self.usage + other.usage, self.usd + other.usd
+        )
 
 
 class Contextualizer(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -155,7 +156,11 @@ def run_ladder(
         queries=len(queries),
         context_method=pipeline.contextualizer.method,
         embedding_model=pipeline.embedder.name,
-        warnings=[*corpus.warnings, *(warning for row in rows for warning in row.warnings)],
+        warnings=[
+            *corpus.warnings,
+            *_not_written(pipeline, tables.get("contextual", {})),
+            *(warning for row in rows for warning in row.warnings),
+        ],
     )
 
 
@@ -185,6 +190,19 @@ def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
             raise NotMeasuredError(f"the contexts of {doc_id} could not be written ({result})")
         written[doc_id] = result.contexts
     return written
+
+
+def _not_written(pipeline: Pipeline, contexts: Contexts) -> list[str]:
+    """A warning when the contextual arms are not, or not all, what the method's name promises."""
+    statuses = Counter(context.status for own in contexts.values() for context in own)
+    missing = {status: statuses[status] for status in ("fallback", "pending") if statuses[status]}
+    if not missing:
+        return []
+    kinds = ", ".join(f"{count} {status}" for status, count in missing.items())
+    return [
+        f"{sum(missing.values())} of {statuses.total()} contexts are not written by {pipeline.contextualizer.method} "
+        f"({kinds}): the contextual arms have the outline in their place; `ctx-pipeline status` tells why"
+    ]
 
 
 def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query], rerank: Rerank) -> Row:
