@@ -143,7 +143,8 @@ class Pipeline:
         ledger.put([row for row in plan.notes if row.doc_id in ledger.rows])
         self._switch(plan, ledger, tables, summary)
         summary.upkeep = maintain(self.store, tables.names, self.settings.storage.retention)
-        summary.warnings += [*sorted(tables.warnings), *context_warnings(context_totals(ledger.rows.values()))]
+        summary.warnings += [*sorted(tables.warnings), *self.contextualizer.warnings]
+        summary.warnings += context_warnings(context_totals(ledger.rows.values()))
         summary.seconds = time.monotonic() - started
         return summary
 

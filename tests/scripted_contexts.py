@@ -28,6 +28,7 @@ class ScriptedContextualizer:
         self.asked: list[str] = []
         self.batches: list[int] = []
         self.memo: set[str] = set()
+        self.warnings: list[str] = []
 
     def can_take_up(self) -> frozenset[str]:
         return frozenset(self.taken_up)

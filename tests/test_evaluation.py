@@ -22,6 +22,9 @@ from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
 from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.refresh import Pipeline
 from tests.project import QUIET, Project
+from tests.scripted_contexts import ScriptedContextualizer, scripted
+
+__all__ = ["scripted"]
 
 FREE = "# Plan Free\n\nEn este caso, el límite es de 60 peticiones por minuto.\n"
 PRO = "# Plan Pro\n\nEn este caso, el límite sube a 1.000 peticiones por minuto.\n"
@@ -157,6 +160,9 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
         method = "claude"
         fingerprint = "emulated"
 
+        def __init__(self) -> None:
+            self.warnings: list[str] = []
+
         def can_take_up(self) -> frozenset[str]:
             return frozenset()
 
@@ -174,6 +180,19 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
     assert [row.measures for row in contextual] == [None] * 3
     assert all("emulator" in row.not_measured for row in contextual)
     assert ladder.served is not None and ladder.served.name == ladder_module.HEADINGS
+
+
+def test_contexts_that_are_not_written_are_told_of(
+    project: Project, queries: Path, scripted: ScriptedContextualizer
+) -> None:
+    scripted.outcomes = {"Free": ("fallback", "refused"), "Pro": ("pending", "budget")}
+    project.refresh()
+    [warning] = evaluate(project, queries).ladder.warnings
+    chunks = len(project.search_rows())
+    assert warning.startswith(f"2 of {chunks} contexts are not written by claude (1 fallback, 1 pending)")
+    scripted.outcomes, scripted.taken_up = {}, {"budget"}
+    project.refresh(retry=True)
+    assert evaluate(project, queries).ladder.warnings == []
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ class Context:
     method: str
     status: Status = "written"
     reason: str = ""
-    """Why the status is `fallback` or `pending`: `no_key`, `budget`, `auth`, `deferred`, `batch`, or a message."""
+    """Of a `pending` context: `no_key`, `budget`, `auth`, `unavailable`, `deferred`, `batch`. Of a `fallback`: what
+    went wrong. Of a `written` one that was taken over from an earlier version of its document: when, and the drift."""
     attempts: int = 1
     memo_key: str = ""
     """Key of the paid request behind the text; empty for contexts that cost nothing."""
@@ -45,7 +46,7 @@ class Written:
     calls: int = 0
     """Calls that were answered; contexts used again cost none."""
     reused: int = 0
-    """Contexts with the status `written` that were paid for before and used again."""
+    """Contexts that were paid for earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,11 @@ class Contextualizer(Protocol):
     method: str
     fingerprint: str
     """Identity of everything that affects a context; the context stage's hash."""
+    warnings: list[str]
+    """What a person should know or do; grows, one line for each cause."""
 
     def can_take_up(self) -> frozenset[str]:
-        """Reasons of pending contexts (`no_key`, `budget`, `auth`) that no longer hold, so that a refresh tries again.
+        """Reasons of pending contexts that no longer hold, or may not, so that a refresh tries again.
 
         Reads settings and environment only.
         """

@@ -22,6 +22,7 @@ class OutlineContextualizer:
     def __init__(self, max_tokens: int, count_tokens: Callable[[Sequence[str]], list[int]], tokenizer: str) -> None:
         """Contexts are at most `max_tokens` long as `count_tokens` (identified by `tokenizer`) counts."""
         self.fingerprint = f"outline/{VERSION}/{max_tokens}/{tokenizer}"
+        self.warnings: list[str] = []
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
 
@@ -73,6 +74,9 @@ class NoContextualizer:
 
     method = "none"
     fingerprint = "none/1"
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
 
     def can_take_up(self) -> frozenset[str]:
         """See Contextualizer. Nothing is ever pending."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.contexts.model import FREE_METHODS, Context, Progress
 from ctx_pipeline.errors import counted
 from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, heading_prefixes, plain_contexts, truncated_texts
 from ctx_pipeline.evaluation.corpus import Corpus
 from ctx_pipeline.evaluation.metrics import DEPTH, Judged, Measures, SignTest, measure, sign_test
 from ctx_pipeline.evaluation.queries import Query
+from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.search import Mode, SearchIndex
+from ctx_pipeline.progress import ContextLine, Throttle
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Rerank
 
@@ -116,7 +119,7 @@ def run_ladder(
     tables = {"plain": plain_contexts(corpus), "headings": heading_prefixes(corpus)}
     problem = ""
     try:
-        tables["contextual"] = contexts_to_measure(pipeline, corpus)
+        tables["contextual"] = contexts_to_measure(pipeline, corpus, progress)
     except NotMeasuredError as reason:
         problem = str(reason)
     indexes: dict[str, SearchIndex] = {}
@@ -158,6 +161,7 @@ def run_ladder(
         embedding_model=pipeline.embedder.name,
         warnings=[
             *corpus.warnings,
+            *pipeline.contextualizer.warnings,
             *_not_written(pipeline, tables.get("contextual", {})),
             *(warning for row in rows for warning in row.warnings),
         ],
@@ -168,22 +172,34 @@ class NotMeasuredError(Exception):
     """Why an arm has no figures."""
 
 
-def contexts_to_measure(pipeline: Pipeline, corpus: Corpus) -> Contexts:
-    """The stored contexts, or those that the contextualizer writes for the corpus.
+def contexts_to_measure(
+    pipeline: Pipeline, corpus: Corpus, progress: Callable[[str], None] = lambda line: None
+) -> Contexts:
+    """The stored contexts, or those that the contextualizer writes for the corpus, paid for up to its budget.
 
     Raises NotMeasuredError when there are none, or when an emulator wrote them.
     """
     if pipeline.contextualizer.method == "none":
         raise NotMeasuredError("contexts.method is none")
-    contexts: Contexts = corpus.contexts or _written(pipeline, corpus)
+    contexts: Contexts = corpus.contexts or _written(pipeline, corpus, progress)
     if any(context.method == EMULATOR for own in contexts.values() for context in own):
         raise NotMeasuredError("the contexts were written by an emulator")
     return contexts
 
 
-def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
-    doc_ids = list(corpus.documents)
-    results = pipeline.contextualizer.write([(corpus.documents[doc_id], corpus.chunks[doc_id]) for doc_id in doc_ids])
+def _written(pipeline: Pipeline, corpus: Corpus, progress: Callable[[str], None]) -> Contexts:
+    doc_ids, line, told = list(corpus.documents), ContextLine(), Throttle()
+
+    def tell(done: Progress) -> None:
+        text = line.text(done)
+        if told(done.done, done.total):
+            progress(text)
+
+    documents = [(corpus.documents[doc_id], corpus.chunks[doc_id]) for doc_id in doc_ids]
+    # What is paid for goes into the memo, which only the holder of the lock may write.
+    is_paid = pipeline.contextualizer.method not in FREE_METHODS
+    with storage_lock(pipeline.store.uri, "an evaluation") if is_paid else nullcontext():
+        results = pipeline.contextualizer.write(documents, tell)
     written: dict[str, Sequence[Context]] = {}
     for doc_id, result in zip(doc_ids, results, strict=True):
         if isinstance(result, Exception):

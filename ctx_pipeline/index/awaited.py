@@ -13,6 +13,7 @@ from ctx_pipeline.index.tables import Store
 REMEDIES = {
     "no_key": "set the key of contexts.method (ANTHROPIC_API_KEY for claude), then run `ctx-pipeline refresh`",
     "auth": "the key was refused, or the account's limit is reached: mend that, then run `ctx-pipeline refresh`",
+    "unavailable": "the service could not be used for now; run `ctx-pipeline refresh` again later",
     "budget": "raise contexts.max_usd, or run `ctx-pipeline refresh` again: each refresh may spend as much",
 }
 """What to do about contexts that are pending because something stopped all calls of a refresh."""
