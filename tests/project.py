@@ -45,8 +45,6 @@ class Project:
         else:
             make_dagster_home(root / "dagster_home")
         self.sections: dict[str, dict[str, Any]] = {name: dict(values) for name, values in sections.items()}
-        self.variables: dict[str, str] = {}
-        """Of the environment of commands, beside those that name the project."""
         self.source_lines = f'name = "docs"\npath = "{self.docs}"\n'
         self.write_settings()
 
@@ -65,8 +63,7 @@ class Project:
     @property
     def environment(self) -> dict[str, str]:
         """What a command needs to work on this project."""
-        own = {"CTX_CONFIG": str(self.root / "ctx.toml"), "DAGSTER_HOME": str(self.root / "dagster_home")}
-        return {**own, **self.variables}
+        return {"CTX_CONFIG": str(self.root / "ctx.toml"), "DAGSTER_HOME": str(self.root / "dagster_home")}
 
     @property
     def settings(self) -> Settings:

@@ -1,4 +1,4 @@
-"""A refresh that is killed or interrupted while calls are in flight: what was paid for stays, and is not asked again."""
+"""Killed or interrupted with calls in flight: what was paid for stays, and is not asked for again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from ctx_pipeline.contexts.memo import FLUSH_S
 
 from ctx_pipeline.index.schemas import MEMO
 from tests.emulators.bill import Bill
-from tests.emulators.messages import KEY
+from tests.emulators.messages import KEY, MessagesEmulator
 from tests.emulators.process import EmulatorProcess, emulator_process
 from tests.project import Project
 from tests.test_claude_refresh import PLANS, document
@@ -27,18 +27,39 @@ LATENCY_S = 0.15
 CONCURRENCY = 4
 
 
-@pytest.fixture
-def api(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorProcess]:
-    """An emulator that outlives its clients, and documents that take it some seconds."""
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
+def fill(project: Project) -> Project:
+    """Documents that take the emulator some seconds."""
     settings = {"method": "claude", "concurrency": CONCURRENCY}
     project.write_settings(contexts=settings, chunking={"max_tokens": 96})
     for number in range(DOCUMENTS):
         project.write(f"d{number:02}.md", document(f"Documento {number}", *PLANS))
+    return project
+
+
+@pytest.fixture
+def api(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorProcess]:
+    """An emulator that outlives its clients, of which this process is one."""
+    fill(project)
     with emulator_process("--first-token-s", str(LATENCY_S)) as emulator:
-        project.variables = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": emulator.url}
+        use(emulator.url, monkeypatch)
         yield emulator
+
+
+def use(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The rows of a build that nothing disturbed: the emulator's answers depend on view and chunk alone."""
+    with pytest.MonkeyPatch.context() as patch, MessagesEmulator() as emulator:
+        use(emulator.url, patch)
+        project = fill(Project(tmp_path_factory.mktemp("undisturbed") / "project"))
+        assert not project.refresh().stopped
+        return project.search_rows()
 
 
 def quiet_bill(api: EmulatorProcess) -> Bill:
@@ -52,34 +73,27 @@ def memo_rows(project: Project) -> int:
     return project.pipeline().store.count(MEMO)
 
 
-def assert_as_if_undisturbed(project: Project, tmp_path: Path) -> None:
-    """After another refresh, the rows are those of a build that nothing disturbed."""
-    done = project.command("refresh", "--json")
-    assert done.returncode == 0, done.stderr
-    fresh = Project(tmp_path / "fresh")
-    fresh.variables = project.variables
-    for path in project.docs.iterdir():
-        fresh.write(path.name, path.read_bytes())
-    fresh.write_settings(**{name: values for name, values in project.sections.items() if name != "storage"})
-    assert fresh.command("refresh").returncode == 0
-    assert project.search_rows() == fresh.search_rows()
+def finish(project: Project, undisturbed: list[dict[str, Any]]) -> None:
+    """Another refresh completes what was begun."""
+    assert not project.refresh().stopped
+    assert project.search_rows() == undisturbed
     assert {row["context_status"] for row in project.search_rows()} == {"written"}
+    assert not project.pipeline().plan().owed
 
 
-@pytest.mark.parametrize("point", ["chunks", "contexts", "search", "events"])
+@pytest.mark.parametrize("point", ["contexts", "search", "events"])
 def test_killed_at_a_commit_point_nothing_is_asked_twice(
-    point: str, project: Project, api: EmulatorProcess, tmp_path: Path
+    point: str, project: Project, api: EmulatorProcess, undisturbed: list[dict[str, Any]]
 ) -> None:
     kill_refresh(project, point)
-    paid = len(quiet_bill(api).answered)
-    assert (paid > 0) == (point != "chunks")
-    assert project.command("refresh").returncode == 0
-    assert len(quiet_bill(api).answered) == memo_rows(project)
-    assert_as_if_undisturbed(project, tmp_path)
+    paid = len(api.bill().answered)
+    assert paid == memo_rows(project) > 0
+    finish(project, undisturbed)
+    assert len(api.bill().answered) == paid
 
 
 def test_killed_at_random_moments_only_calls_in_flight_or_not_yet_stored_are_asked_again(
-    project: Project, api: EmulatorProcess, tmp_path: Path
+    project: Project, api: EmulatorProcess, undisturbed: list[dict[str, Any]]
 ) -> None:
     chance, lost = random.Random(4), 0
     for _ in range(3):
@@ -90,14 +104,13 @@ def test_killed_at_random_moments_only_calls_in_flight_or_not_yet_stored_are_ask
         recent = [e for e in bill.answered if e.started_at > killed_at - FLUSH_S - LATENCY_S - 1]
         assert own <= len(recent)
         lost += own
-    assert project.command("refresh").returncode == 0
-    assert len(quiet_bill(api).answered) == memo_rows(project) + lost
-    assert_as_if_undisturbed(project, tmp_path)
+    finish(project, undisturbed)
+    assert len(api.bill().answered) == memo_rows(project) + lost
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_by_a_signal_every_answer_is_kept(
-    number: int, project: Project, api: EmulatorProcess, tmp_path: Path
+    number: int, project: Project, api: EmulatorProcess, undisturbed: list[dict[str, Any]]
 ) -> None:
     refresh = subprocess.Popen(
         [sys.executable, "-m", "ctx_pipeline.cli", "refresh"],
@@ -122,6 +135,5 @@ def test_interrupted_by_a_signal_every_answer_is_kept(
     lost = len(bill.answered) - memo_rows(project)
     assert lost <= CONCURRENCY, "the calls in flight"
     assert len(bill.entries) < DOCUMENTS * len(PLANS), "no further calls were sent"
-    assert project.command("refresh").returncode == 0
-    assert len(quiet_bill(api).answered) == memo_rows(project) + lost
-    assert_as_if_undisturbed(project, tmp_path)
+    finish(project, undisturbed)
+    assert len(api.bill().answered) == memo_rows(project) + lost
