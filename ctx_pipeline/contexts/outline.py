@@ -22,6 +22,7 @@ class OutlineContextualizer:
     def __init__(self, max_tokens: int, count_tokens: Callable[[Sequence[str]], list[int]], tokenizer: str) -> None:
         """Contexts are at most `max_tokens` long as `count_tokens` (identified by `tokenizer`) counts."""
         self.fingerprint = f"outline/{VERSION}/{max_tokens}/{tokenizer}"
+        self.warnings: list[str] = []
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
 
@@ -35,15 +36,17 @@ class OutlineContextualizer:
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> list[Written | Exception]:
         """See Contextualizer."""
+        return [Written(contexts) for contexts in self.contexts(documents)]
+
+    def contexts(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context]]:
+        """The contexts of each document."""
         paths = {outline_path(document, chunk) for document, chunks in documents for chunk in chunks}
         fitted = self._fit(sorted(paths))
         return [
-            Written(
-                [
-                    Context(fitted[outline_path(document, chunk)], keywords=_file_words(document), method=self.method)
-                    for chunk in chunks
-                ]
-            )
+            [
+                Context(fitted[outline_path(document, chunk)], keywords=_file_words(document), method=self.method)
+                for chunk in chunks
+            ]
             for document, chunks in documents
         ]
 
@@ -73,6 +76,9 @@ class NoContextualizer:
 
     method = "none"
     fingerprint = "none/1"
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
 
     def can_take_up(self) -> frozenset[str]:
         """See Contextualizer. Nothing is ever pending."""
