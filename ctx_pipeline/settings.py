@@ -284,11 +284,9 @@ def _what(error: ErrorDetails) -> str:
         case "model_type":
             return f"must be a table with keys of {', '.join(_allowed_keys(location))}"
         case "tuple_type":
-            tables: dict[tuple[int | str, ...], str] = {
-                ("source",): "[[source]]",
-                ("contexts", "rule"): "[[contexts.rule]]",
-            }
-            return f"must be written as {tables[location]} entries" if location in tables else "must be a list"
+            in_file = {("source",): "[[source]]", ("contexts", "rule"): "[[contexts.rule]]"}
+            entries = in_file.get(tuple(map(str, location)))
+            return f"must be written as {entries} entries" if entries else "must be a list"
         case _:
             return error["msg"].removeprefix("Value error, ")
 

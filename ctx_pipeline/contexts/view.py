@@ -2,10 +2,10 @@
 
 A document up to `window_tokens` is one view. A longer one is cut into windows, at places that depend on its content
 and not on offsets: every beginning of a chunk has a priority, made of the level of the heading that stands there and
-of a hash of the text; a range of chunks that is too large is cut at its highest priority, and so are its halves. (The
-windows are the maximal subtrees of a treap that are small enough.) Text inserted somewhere cannot change which other
-place of a range has the highest priority, so the windows to both sides of it stay as they are, but for the two that
-touch it: chunks that were there before keep their view, except those of at most two windows.
+of a hash of the text; a range of chunks that is too large is cut at its highest priority, and so are its parts. (The
+windows are the maximal subtrees of a treap that are small enough.) Text inserted, edited or deleted somewhere cannot
+change which other place of a range has the highest priority. So only the windows that touch it can change: to each
+side of it, chunks of no more than `window_tokens` get another view, whatever the length of the document.
 
 Nothing here comes from a document's path, so that a renamed document has the same views.
 """
