@@ -45,7 +45,7 @@ class Pipeline:
         self.settings = settings
         self.store = Store(settings.storage.uri)
         self.embedder = embedder or open_embedder(settings.embedding)
-        self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder)
+        self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder, self.store)
         self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.contextualizer)
 
     def plan(self, options: RefreshOptions | None = None, *, take_up: bool = True) -> Plan:

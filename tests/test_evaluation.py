@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from ctx_pipeline.chunking.recursive import Chunk
-from ctx_pipeline.contexts.model import Context, Progress, Written
+from ctx_pipeline.contexts.model import EMULATOR, Context, Progress, Written
 from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.defs.evaluation import CHECK, JOB, NAME
 from ctx_pipeline.documents.model import Document
@@ -159,6 +159,7 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
     class Emulated:
         method = "claude"
         fingerprint = "emulated"
+        warnings: list[str] = []  # noqa: RUF012
 
         def __init__(self) -> None:
             self.warnings: list[str] = []
@@ -171,7 +172,7 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
             documents: Sequence[tuple[Document, Sequence[Chunk]]],
             progress: Callable[[Progress], None] = lambda progress: None,
         ) -> list[Written | Exception]:
-            emulated = Context("digest", "", ladder_module.EMULATOR)
+            emulated = Context("digest", "", EMULATOR)
             return [Written([emulated for _ in chunks]) for _, chunks in documents]
 
     pipeline = Pipeline(project.settings, contextualizer=Emulated())

@@ -16,6 +16,7 @@ from ctx_pipeline.documents.source import FoundFile, SourceScan
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.index.ledger import Failure, LedgerRow
 from ctx_pipeline.index.plan import Damage, Plan, make_plan, plan_counts, stored_work
+from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import Stage, StageHashes, digest, stage_hashes
 from ctx_pipeline.settings import SafetySettings, Settings
 
@@ -137,7 +138,7 @@ def hashes_of(**sections: Mapping[str, Any]) -> StageHashes:
     values = {"embedding": {"model": "hashing"}, **sections}
     made = Settings.model_validate(values)
     embedder = open_embedder(made.embedding)
-    return stage_hashes(made, embedder, open_contextualizer(made.contexts, embedder))
+    return stage_hashes(made, embedder, open_contextualizer(made.contexts, embedder, Store(made.storage.uri)))
 
 
 @pytest.mark.parametrize(

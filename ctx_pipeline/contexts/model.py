@@ -15,6 +15,8 @@ Status = Literal["written", "fallback", "pending"]
 NO_USAGE = Usage()
 FREE_METHODS = frozenset({"outline", "none"})
 """Methods that ask no model; all others pay for calls."""
+EMULATOR = "emulator"
+"""The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Context:
     status: Status = "written"
     reason: str = ""
     """Of a `pending` context: `no_key`, `budget`, `auth`, `unavailable`, `deferred`, `batch`. Of a `fallback`: what
-    went wrong. Of a `written` one that was taken over from an earlier version of its document: when, and the drift."""
+    went wrong. Of a `written` one that an earlier version of its document had: from when it is, and the drift."""
     attempts: int = 1
     memo_key: str = ""
     """Key of the paid request behind the text; empty for contexts that cost nothing."""

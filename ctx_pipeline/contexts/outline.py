@@ -36,15 +36,17 @@ class OutlineContextualizer:
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> list[Written | Exception]:
         """See Contextualizer."""
+        return [Written(contexts) for contexts in self.contexts(documents)]
+
+    def contexts(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context]]:
+        """The contexts of each document."""
         paths = {outline_path(document, chunk) for document, chunks in documents for chunk in chunks}
         fitted = self._fit(sorted(paths))
         return [
-            Written(
-                [
-                    Context(fitted[outline_path(document, chunk)], keywords=_file_words(document), method=self.method)
-                    for chunk in chunks
-                ]
-            )
+            [
+                Context(fitted[outline_path(document, chunk)], keywords=_file_words(document), method=self.method)
+                for chunk in chunks
+            ]
             for document, chunks in documents
         ]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from ctx_pipeline.contexts.model import FREE_METHODS, Context, Progress
+from ctx_pipeline.contexts.model import EMULATOR, FREE_METHODS, Context, Progress
 from ctx_pipeline.errors import counted
 from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, heading_prefixes, plain_contexts, truncated_texts
 from ctx_pipeline.evaluation.corpus import Corpus
@@ -29,9 +29,6 @@ HEADINGS = "embeddings + BM25, heading prefix"
 CONTEXTUAL_EMBEDDINGS = "+ contextual embeddings"
 CONTEXTUAL_BM25 = "+ contextual BM25"
 RERANKING = "+ reranking"
-
-EMULATOR = "emulator"
-"""The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
 
 
 @dataclass(frozen=True, slots=True)
