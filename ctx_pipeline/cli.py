@@ -134,6 +134,8 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
         f"documents  {summary.added} added, {summary.changed} changed, {summary.removed} removed, "
         f"{summary.unchanged} unchanged, {summary.failed} failed, {summary.skipped} skipped"
     )
+    if pipeline.method_note:
+        click.echo(f"method     {pipeline.method_note}")
     if summary.run_id is None:
         click.echo(f"nothing to do  ({summary.seconds:.1f} s)")
         return

@@ -113,7 +113,7 @@ def status_lines(found: Mapping[str, Any]) -> str:
         f"documents  {found['documents']}  ({sources})",
         f"chunks     {found['chunks']}, {found['tokens']:,} tokens; {found['rows_searchable']} rows searchable "
         f"in {found['search_table'] or 'no table'}",
-        f"contexts   {contexts} ({found['context_method']})",
+        f"contexts   {contexts} ({found['context_method_note'] or found['context_method']})",
         f"embedder   {found['embedding_model']}",
         f"indexed    {found['last_indexed'] or 'never'}",
     ]

@@ -77,6 +77,7 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
         "rows_searchable": pipeline.store.count(tables.live) if tables.live else 0,
         "embedding_model": pipeline.embedder.name,
         "context_method": pipeline.contextualizer.method,
+        "context_method_note": pipeline.method_note,
         "last_indexed": max(
             (row.indexed_at.isoformat(timespec="seconds") for row in rows if row.indexed_at), default=None
         ),

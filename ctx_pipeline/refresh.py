@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ctx_pipeline.contexts import open_contextualizer
+from ctx_pipeline.contexts import CLAUDE_KEY, open_contextualizer, resolve_method
 from ctx_pipeline.contexts.model import FREE_METHODS, Contextualizer, Progress
 from ctx_pipeline.documents.source import SourceScan, scan
 from ctx_pipeline.embedding import open_embedder
@@ -34,16 +35,26 @@ batch, which 4,096 chunks make up for, and what a kill interrupts is in the memo
 BYTES_PER_CHUNK = 1_000
 """A low guess, for documents that were never cut."""
 REMOVAL_BLOCK = 5_000
+CONTEXT_METHOD = "context_method"
+"""In the state table: what `auto` was resolved to."""
 
 
 class Pipeline:
-    """The pipeline of some settings over its storage. Making one reads and loads nothing."""
+    """The pipeline of some settings over its storage.
+
+    Making one loads nothing, and reads no more than what `contexts.method = "auto"` was resolved to before.
+    """
 
     def __init__(
         self, settings: Settings, *, embedder: Embedder | None = None, contextualizer: Contextualizer | None = None
     ) -> None:
-        self.settings = settings
         self.store = Store(settings.storage.uri)
+        kept = self._kept_method() if settings.contexts.method == "auto" else None
+        has_key = bool(os.environ.get(CLAUDE_KEY, "").strip())
+        method, self.method_note = resolve_method(settings.contexts, has_key, kept)
+        self._new_method = method if settings.contexts.method == "auto" and kept is None else ""
+        contexts = settings.contexts.model_copy(update={"method": method})
+        self.settings = settings = settings.model_copy(update={"contexts": contexts})
         self.embedder = embedder or open_embedder(settings.embedding)
         self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder, self.store)
         self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.contextualizer)
@@ -54,6 +65,16 @@ class Pipeline:
         `take_up` counts pending contexts whose reason no longer holds; the sensor fires for none of them.
         """
         return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions(), take_up)
+
+    def _kept_method(self) -> str | None:
+        return self.store.state().get(CONTEXT_METHOD) if self.store.exists() else None
+
+    def _create(self) -> None:
+        """Create what is missing of the storage, and keep what `auto` was resolved to: a key that comes or goes later
+        changes no context by itself."""
+        self.store.create()
+        if self._new_method and self._kept_method() is None:
+            self.store.set_state(**{CONTEXT_METHOD: self._new_method})
 
     def settle(self, plan: Plan) -> None:
         """Without owed work, store that files moved without a change, unless somebody is writing.
@@ -99,7 +120,7 @@ class Pipeline:
         """
         started = time.monotonic()
         sink = sink or NullSink()
-        self.store.create()
+        self._create()
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
         plan = self._plan(ledger, tables, options or RefreshOptions())
@@ -153,7 +174,7 @@ class Pipeline:
 
         The caller holds the storage's lock. A document whose later stages are then out of date stays owed.
         """
-        self.store.create()
+        self._create()
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
         tables.prepare()

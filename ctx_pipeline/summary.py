@@ -87,7 +87,7 @@ class Summary:
     contexts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("written", "reused", "fallback", "pending"), 0)
     )
-    """`written` were asked for and answered in this refresh, `reused` were there before or in the memo."""
+    """`written` were made in this refresh, `reused` were in the index or the memo before."""
     pending: Counter[str] = field(default_factory=Counter)
     """Contexts that this refresh was to write and could not, by reason."""
     usage: Usage = NO_USAGE

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from ctx_pipeline.contexts.model import Progress
 from ctx_pipeline.index.schemas import MEMO
 from ctx_pipeline.summary import Summary
 from tests.emulators import faults
@@ -164,3 +165,49 @@ def test_the_key_is_in_no_output_of_a_refresh(
     with project.instance() as instance:
         for run in instance.get_runs():
             assert KEY not in str(instance.all_logs(run.run_id))
+
+
+def test_auto_is_resolved_once_and_named_on_every_run(
+    project: Project, api: MessagesEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("a.md", document("Uno", *PLANS))
+    project.write_settings(contexts={"method": "auto"})
+    first = project.command("refresh").stdout
+    assert "contexts.method auto: claude, because ANTHROPIC_API_KEY is set; set contexts.method to" in first
+    assert "(claude)" in first
+    before = stored(project)
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    assert "contexts.method auto: claude, as before" in project.command("refresh").stdout
+    project.write("b.md", document("Dos", *PLANS))
+    assert set(project.refresh().pending) == {"no_key"}, "a key that is gone does not make it another method"
+    assert stored(project)[: len(before)] == before
+
+
+def test_auto_without_a_key_is_the_outline_and_stays_it(
+    project: Project, api: MessagesEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    project.write("a.md", document("Uno", *PLANS))
+    project.write_settings(contexts={"method": "auto"})
+    assert not project.root.joinpath("index").exists()
+    assert not project.refresh().stopped
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    assert not project.pipeline().plan().owed
+    assert "outline, as before" in project.pipeline().method_note
+    project.write_settings(contexts={"method": "claude"})
+    assert project.refresh().contexts["written"] == len(api.bill.answered) > 0
+
+
+def test_progress_of_a_refresh_ends_with_all_contexts_and_the_whole_bill(
+    project: Project, api: MessagesEmulator
+) -> None:
+    from ctx_pipeline.summary import NullSink
+
+    project.write("a.md", document("Uno", *PLANS))
+    project.write("b.md", document("Dos", *PLANS))
+    sink, told = NullSink(), list[Progress]()
+    sink.contexts_progress = told.append  # type: ignore[method-assign]
+    project.pipeline().refresh("run", sink)
+    rows = len(stored(project))
+    assert (told[-1].done, told[-1].total, told[-1].usd) == (rows, rows, api.bill.usd)
+    assert [progress.done for progress in told] == sorted(progress.done for progress in told)

@@ -102,6 +102,8 @@ def _refresh(
     with storage_lock(uri, f"the refresh {context.run_id}"), held_open(context.instance, context.run_id):
         for run_id in fail_dead_runs(context.instance):
             context.log.warning(f"run {run_id} was marked as failed: its process is gone")
+        if pipeline.method_note:
+            context.log.info(pipeline.method_note)
         try:
             summary = pipeline.refresh(context.run_id, sink, options)
         except BaseException:
@@ -157,7 +159,7 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         **{f"contexts_pending_{reason}": count for reason, count in summary.pending.items()},
         **cost_metadata(summary.usage, summary.usd, summary.calls),
         "seconds": round(summary.seconds, 3),
-        "context_method": pipeline.contextualizer.method,
+        "context_method": pipeline.method_note or pipeline.contextualizer.method,
         "embedding_model": pipeline.embedder.name,
         "search_table": tables.live,
         "rows_searchable": pipeline.store.count(tables.live),
