@@ -107,7 +107,7 @@ def refresh(
         _print_summary(summary, pipeline)
     for line in [*summary.warnings, *_failure_lines(summary)]:
         click.echo(line, err=True)
-    return FOUND if summary.failures or summary.stopped else DONE
+    return FOUND if summary.failures or summary.unfinished else DONE
 
 
 def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:

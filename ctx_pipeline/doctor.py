@@ -11,7 +11,7 @@ from ctx_pipeline.index.audit import audit, duplicate_ids, unreadable_tables
 from ctx_pipeline.index.awaited import not_written
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows
-from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS, text_column
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, MEMO, SCHEMAS, text_column
 from ctx_pipeline.index.versions import Stage
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.summary import RefreshOptions
@@ -63,7 +63,8 @@ def fix(pipeline: Pipeline) -> list[str]:
     done = []
     for name in unreadable_tables(pipeline.store):
         pipeline.store.drop(name)
-        done.append(f"table {name} dropped, since it cannot be read: the next refresh builds it again")
+        then = "documents that change are paid for anew" if name == MEMO else "the next refresh builds it again"
+        done.append(f"table {name} dropped, since it cannot be read: {then}")
     pipeline.store.create()
     ledger, tables = Ledger.read(pipeline.store), pipeline.search_tables()
     damage = audit(pipeline.store, ledger, tables.audited)

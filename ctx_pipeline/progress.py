@@ -14,20 +14,23 @@ INTERVAL_S = 5.0
 
 
 class ContextLine:
-    """Describes the contexts so far: done, tokens, USD and USD a minute since the first call of `text`."""
+    """Describes the contexts so far: tokens, USD, and USD a minute since the first call."""
 
     def __init__(self) -> None:
         self._first: tuple[float, Progress] | None = None
 
-    def text(self, progress: Progress) -> str:
-        """`312 of 4,096 contexts, 1,234,567 tokens (80 % from the cache), 0.4213 USD (0.13 a minute)`."""
+    def cost(self, progress: Progress) -> str:
+        """`1,234,567 tokens, 0.4213 USD (0.13 a minute)`."""
         now = time.monotonic()
         started, first = self._first = self._first or (now, progress)
-        usage = progress.usage
-        text = f"{progress.done:,} of {progress.total:,} contexts, {usage.total_input + usage.output:,} tokens"
-        text += f" ({usage.cache_hit_rate:.0%} of the prompts from the cache), {progress.usd:.4f} USD"
         minutes = (now - started) / 60
+        text = f"{progress.usage.total_input + progress.usage.output:,} tokens, {progress.usd:.4f} USD"
         return text + (f" ({float(progress.usd - first.usd) / minutes:.2f} a minute)" if minutes > 1 / 60 else "")
+
+    def text(self, progress: Progress) -> str:
+        """`312 of 4,096 contexts: `, what `cost` says, and the share of the prompts that the cache held."""
+        text = f"{progress.done:,} of {progress.total:,} contexts: {self.cost(progress)}"
+        return f"{text}, {progress.usage.cache_hit_rate:.0%} of the prompts from the cache"
 
 
 class Throttle:
@@ -59,8 +62,8 @@ class TerminalProgress:
 
     def contexts(self, progress: Progress) -> None:
         """Contexts that are written, of the documents at hand."""
-        text = self._line.text(progress)
-        self._tell("contexts", progress.done, progress.total, lambda: text, text.partition(", ")[2])
+        cost = self._line.cost(progress)
+        self._tell("contexts", progress.done, progress.total, lambda: self._line.text(progress), cost)
 
     def _tell(self, name: str, done: int, total: int, line: Callable[[], str], beside: str) -> None:
         import click
@@ -73,7 +76,7 @@ class TerminalProgress:
             return
         bar = self._bars.get(name)
         if bar is None:
-            bar = click.progressbar(length=total, label=name, file=sys.stderr, item_show_func=str)
+            bar = click.progressbar(length=total, label=name, file=sys.stderr, item_show_func=str, width=0)
             self._bars[name] = bar
         bar.update(done - bar.pos, beside)
         if done == total:

@@ -30,8 +30,10 @@ BATCH_DOCUMENTS = 256
 BATCH_CHUNKS = 512
 BATCH_BYTES = 16_000_000
 PAID_BATCHES = 8
-"""How many times larger a batch is when its contexts are paid for: the pool of calls runs empty at the end of each
-batch, which 4,096 chunks make up for, and what a kill interrupts is in the memo."""
+"""How many times larger a batch is when its contexts are paid for, or more where that is less than PAID_ROUNDS."""
+PAID_ROUNDS = 32
+"""Calls of a batch for each that may be in flight: the pool runs empty at the end of a batch, for about one call's
+time. What a kill interrupts is in the memo, so that a large batch costs no more than a small one."""
 BYTES_PER_CHUNK = 1_000
 """A low guess, for documents that were never cut."""
 REMOVAL_BLOCK = 5_000
@@ -216,7 +218,10 @@ class Pipeline:
         return SearchTables(self.store, self.settings, self.embedder, self.hashes)
 
     def _batches(self, tasks: Sequence[Task], ledger: Ledger) -> Iterator[list[Task]]:
-        return _batches(tasks, ledger, 1 if self.contextualizer.method in FREE_METHODS else PAID_BATCHES)
+        if self.contextualizer.method in FREE_METHODS:
+            return _batches(tasks, ledger, 1)
+        rounds = PAID_ROUNDS * self.settings.contexts.concurrency
+        return _batches(tasks, ledger, max(PAID_BATCHES, -(-rounds // BATCH_CHUNKS)))
 
     def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions, take_up: bool = True) -> Plan:
         scans = self.scan_sources(ledger, verify=options.verify)
@@ -298,7 +303,7 @@ def _batches(tasks: Sequence[Task], ledger: Ledger, times: int) -> Iterator[list
         full = (
             len(batch) >= times * BATCH_DOCUMENTS
             or chunks + own_chunks > times * BATCH_CHUNKS
-            or size + own_size > times * BATCH_BYTES
+            or size + own_size > min(times, PAID_BATCHES) * BATCH_BYTES
         )
         if batch and full:
             yield batch

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.model import NO_USAGE, Progress
-from ctx_pipeline.index.awaited import REMEDIES, pending_by_reason
+from ctx_pipeline.index.awaited import REMEDIES, STOPPING, pending_by_reason
 from ctx_pipeline.index.ledger import LedgerRow
 from ctx_pipeline.index.maintenance import Upkeep
 from ctx_pipeline.index.outcome import Outcome
@@ -109,7 +109,12 @@ class Summary:
 
     @property
     def stopped(self) -> bool:
-        """Whether something stopped the calls of this refresh (no key, a refused one, the budget): work is left."""
+        """Whether the calls of this refresh came to an end before the work did: no key, a refused one, the budget."""
+        return bool(self.pending.keys() & STOPPING)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether contexts are left that this refresh was to write, by those or because the service did not answer."""
         return bool(self.pending.keys() & REMEDIES.keys())
 
     def count(self, outcomes: Sequence[Outcome], known: Container[str]) -> None:

@@ -8,7 +8,9 @@ from decimal import Decimal
 
 import pytest
 
+from ctx_pipeline.claude.client import RetryPolicy
 from ctx_pipeline.contexts.model import Progress
+from ctx_pipeline.evaluation.evaluation import evaluate_corpus
 from ctx_pipeline.index.schemas import MEMO
 from ctx_pipeline.summary import Summary
 from tests.emulators import faults
@@ -135,6 +137,31 @@ def test_a_key_that_is_gone_later_changes_nothing_that_was_paid_for(
     assert [work.doc_id for work in project.pipeline().plan().work] == ["docs/b.md"]
     project.refresh()
     assert {status for status, _ in stored(project)} == {"written"}
+
+
+def test_a_service_that_does_not_answer_for_one_chunk_leaves_that_one_for_the_next_refresh(
+    project: Project, api: MessagesEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx_pipeline.claude.client.RetryPolicy", lambda: RetryPolicy(attempts=2, first_wait_s=0.01))
+    project.write("a.md", document("Uno", *PLANS))
+    api.faults.append((faults.containing("<chunk_section>Uno › Plan Pro"), faults.status(500)))
+    summary = project.refresh()
+    assert (summary.pending, summary.stopped, summary.unfinished) == ({"unavailable": 1}, False, True)
+    api.faults.clear()
+    assert project.refresh().contexts["written"] == 1
+    assert {status for status, _ in stored(project)} == {"written"}
+
+
+def test_an_evaluation_of_files_pays_into_the_memo(project: Project, api: MessagesEmulator) -> None:
+    project.write("a.md", document("Uno", *PLANS))
+    queries = project.root / "queries.jsonl"
+    queries.write_text('{"qid": "a", "query": "límite", "doc": "a.md", "start": 0, "end": 80}\n')
+    ladder = evaluate_corpus(project.pipeline(), queries, files=True).ladder
+    assert {row.not_measured for row in ladder.rows if row.name.startswith("+")} == {
+        "the contexts were written by an emulator"
+    }
+    assert memo_rows(project) == len(api.bill.answered) > 0
+    assert project.refresh().calls == 0
 
 
 def test_refused_chunks_fall_back_and_say_why(

@@ -203,7 +203,7 @@ def test_people_read_tokens_hit_rate_and_usd(
     project.write("a.md", text("Uno", "Dos"))
     _, output, errors = command(project, monkeypatch, "refresh")
     assert "tokens     820 in (73.2% from the cache), 10 out; 2 calls, 0.0020 USD" in output
-    assert "2 of 2 contexts, 830 tokens (73% of the prompts from the cache), 0.0020 USD" in errors
+    assert "2 of 2 contexts: 830 tokens, 0.0020 USD, 73% of the prompts from the cache" in errors
 
 
 def test_what_was_paid_for_a_document_that_fails_later_is_counted(
@@ -322,6 +322,10 @@ def test_calls_of_many_documents_share_one_pool(
         project.write(f"d{n:02}.md", text(f"Parte{n}"))
     project.refresh()
     assert scripted.batches == [16, 4]
+    scripted.batches.clear()
+    project.write_settings(contexts={"concurrency": 200}, chunking={"max_tokens": 65})
+    project.refresh()
+    assert scripted.batches == [20], "a wider pool needs larger batches"
 
 
 def test_progress_adds_up_over_batches(

@@ -196,6 +196,8 @@ def _written(pipeline: Pipeline, corpus: Corpus, progress: Callable[[str], None]
     # What is paid for goes into the memo, which only the holder of the lock may write.
     is_paid = pipeline.contextualizer.method not in FREE_METHODS
     with storage_lock(pipeline.store.uri, "an evaluation") if is_paid else nullcontext():
+        if is_paid:
+            pipeline.store.create()
         results = pipeline.contextualizer.write(documents, tell)
     written: dict[str, Sequence[Context]] = {}
     for doc_id, result in zip(doc_ids, results, strict=True):

@@ -16,7 +16,9 @@ REMEDIES = {
     "unavailable": "the service could not be used for now; run `ctx-pipeline refresh` again later",
     "budget": "raise contexts.max_usd, or run `ctx-pipeline refresh` again: each refresh may spend as much",
 }
-"""What to do about contexts that are pending because something stopped all calls of a refresh."""
+"""What to do about contexts that are pending because somebody, or the service, has to do something first."""
+STOPPING = frozenset({"no_key", "auth", "budget"})
+"""Reasons that hold for every further call of a refresh."""
 RETRY = "`ctx-pipeline refresh --retry` asks for them again"
 _PENDING = "pending:"
 
