@@ -14,11 +14,12 @@ from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import LockHeldError, SettingsError, StorageError, counted
 from ctx_pipeline.index.audit import quick_damage
 from ctx_pipeline.index.awaited import context_totals, context_warnings
+from ctx_pipeline.index.batches import batches, tasks_of
 from ctx_pipeline.index.ledger import Ledger, LedgerRow
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import maintain
 from ctx_pipeline.index.outcome import Outcome, Task
-from ctx_pipeline.index.plan import Plan, Work, make_plan, stored_work
+from ctx_pipeline.index.plan import Plan, make_plan, stored_work
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
@@ -26,16 +27,6 @@ from ctx_pipeline.index.versions import Stage, StageHashes, stage_hashes
 from ctx_pipeline.settings import Settings, settings_file
 from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
 
-BATCH_DOCUMENTS = 256
-BATCH_CHUNKS = 512
-BATCH_BYTES = 16_000_000
-PAID_BATCHES = 8
-"""How many times larger a batch is when its contexts are paid for, or more where that is less than PAID_ROUNDS."""
-PAID_ROUNDS = 32
-"""Calls of a batch for each that may be in flight: the pool runs empty at the end of a batch, for about one call's
-time. What a kill interrupts is in the memo, so that a large batch costs no more than a small one."""
-BYTES_PER_CHUNK = 1_000
-"""A low guess, for documents that were never cut."""
 REMOVAL_BLOCK = 5_000
 CONTEXT_METHOD = "context_method"
 """In the state table: what `auto` was resolved to."""
@@ -139,12 +130,12 @@ class Pipeline:
         sink.reconcile_keys([*ledger.rows, *(work.doc_id for work in plan.work)])
         on_commit("keys")
         done = 0
-        for batch in self._batches(_tasks(work for work in plan.work if not work.only_awaited), ledger):
+        for batch in self._batches(tasks_of(work for work in plan.work if not work.only_awaited), ledger):
             summary.count(_run_batch(runner, batch, sink, on_commit), known)
             done += len(batch)
             sink.progress(done, len(plan.work))
         awaited = [work for work in plan.work if work.only_awaited]
-        for batch in self._batches(_tasks(awaited), ledger):
+        for batch in self._batches(tasks_of(awaited), ledger):
             if summary.stopped:
                 # What stopped the calls before stops them here: these rows stay as they are, nothing is written.
                 for task in batch:
@@ -155,7 +146,7 @@ class Pipeline:
             sink.progress(done, len(plan.work))
         # What cannot be read now still follows the settings, from its last good version.
         kept = stored_work(map(ledger.rows.get, summary.failures), self.hashes, tables.build, time.time())
-        for batch in self._batches(_tasks(kept), ledger):
+        for batch in self._batches(tasks_of(kept), ledger):
             summary.count(_run_batch(runner, batch, sink, on_commit), known)
         for block in blocks(plan.removed, REMOVAL_BLOCK):
             runner.remove(block)
@@ -217,11 +208,9 @@ class Pipeline:
         """The search tables as these settings see them."""
         return SearchTables(self.store, self.settings, self.embedder, self.hashes)
 
-    def _batches(self, tasks: Sequence[Task], ledger: Ledger) -> Iterator[list[Task]]:
-        if self.contextualizer.method in FREE_METHODS:
-            return _batches(tasks, ledger, 1)
-        rounds = PAID_ROUNDS * self.settings.contexts.concurrency
-        return _batches(tasks, ledger, max(PAID_BATCHES, -(-rounds // BATCH_CHUNKS)))
+    def _batches(self, tasks: Iterable[Task], ledger: Ledger) -> Iterator[list[Task]]:
+        is_paid = self.contextualizer.method not in FREE_METHODS
+        return batches(tasks, ledger, self.settings.contexts.concurrency if is_paid else 0)
 
     def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions, take_up: bool = True) -> Plan:
         scans = self.scan_sources(ledger, verify=options.verify)
@@ -283,33 +272,3 @@ def _run_batch(
     on_commit("events")
     runner.finish(outcomes)
     return outcomes
-
-
-def _tasks(work: Iterable[Work]) -> list[Task]:
-    return [
-        Task(item.doc_id, frozenset(stage for stage in Stage if stage >= item.stage), item.file, item.edited)
-        for item in work
-    ]
-
-
-def _batches(tasks: Sequence[Task], ledger: Ledger, times: int) -> Iterator[list[Task]]:
-    """Cut the tasks into batches by documents, chunks (as known or guessed) and bytes, `times` as large as usual."""
-    batch: list[Task] = []
-    chunks = size = 0
-    for task in tasks:
-        row = ledger.rows.get(task.doc_id)
-        own_size = task.file.size if task.file else row.size if row else 0
-        own_chunks = max(row.chunks if row else 0, own_size // BYTES_PER_CHUNK if Stage.CHUNKS in task.stages else 0)
-        full = (
-            len(batch) >= times * BATCH_DOCUMENTS
-            or chunks + own_chunks > times * BATCH_CHUNKS
-            or size + own_size > min(times, PAID_BATCHES) * BATCH_BYTES
-        )
-        if batch and full:
-            yield batch
-            batch, chunks, size = [], 0, 0
-        batch.append(task)
-        chunks += own_chunks
-        size += own_size
-    if batch:
-        yield batch

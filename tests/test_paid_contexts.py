@@ -317,7 +317,7 @@ def test_a_dry_run_names_the_contexts_that_would_be_written(
 def test_calls_of_many_documents_share_one_pool(
     project: Project, scripted: ScriptedContextualizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctx_pipeline.refresh.BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("ctx_pipeline.index.batches.BATCH_DOCUMENTS", 2)
     for n in range(20):
         project.write(f"d{n:02}.md", text(f"Parte{n}"))
     project.refresh()
@@ -331,8 +331,8 @@ def test_calls_of_many_documents_share_one_pool(
 def test_progress_adds_up_over_batches(
     project: Project, scripted: ScriptedContextualizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctx_pipeline.refresh.PAID_BATCHES", 1)
-    monkeypatch.setattr("ctx_pipeline.refresh.BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("ctx_pipeline.index.batches.PAID_BATCHES", 1)
+    monkeypatch.setattr("ctx_pipeline.index.batches.BATCH_DOCUMENTS", 2)
     for n in range(3):
         project.write(f"d{n}.md", text(f"Parte{n}"))
     told = []
