@@ -82,9 +82,7 @@ class Desk:
         return written(self.open(**settings), documents)
 
 
-def written(
-    contextualizer: Contextualizer, documents: Sequence[tuple[Document, Sequence[Chunk]]]
-) -> list[Written]:
+def written(contextualizer: Contextualizer, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[Written]:
     results = contextualizer.write(documents)
     assert not [result for result in results if isinstance(result, Exception)]
     return [result for result in results if isinstance(result, Written)]
