@@ -20,12 +20,12 @@ class ContextLine:
         self._first: tuple[float, Progress] | None = None
 
     def cost(self, progress: Progress) -> str:
-        """`1,234,567 tokens, 0.4213 USD (0.13 a minute)`."""
+        """`1,234,567 tokens, 0.4213 USD (0.1300 a minute)`."""
         now = time.monotonic()
         started, first = self._first = self._first or (now, progress)
         minutes = (now - started) / 60
         text = f"{progress.usage.total_input + progress.usage.output:,} tokens, {progress.usd:.4f} USD"
-        return text + (f" ({float(progress.usd - first.usd) / minutes:.2f} a minute)" if minutes > 1 / 60 else "")
+        return text + (f" ({float(progress.usd - first.usd) / minutes:.4f} a minute)" if minutes > 1 / 60 else "")
 
     def text(self, progress: Progress) -> str:
         """`312 of 4,096 contexts: `, what `cost` says, and the share of the prompts that the cache held."""
