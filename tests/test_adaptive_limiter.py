@@ -57,7 +57,7 @@ class Floor:
             async with self.limiter.admit(one):
                 self.inside.append(one)
                 await self._ends[id(one)].wait()
-                self.inside.remove(one)
+                self.inside = [other for other in self.inside if other is not one]
         except FatalCallError as error:
             self.errors.append(error)
 
@@ -143,7 +143,7 @@ def test_the_number_stays_between_one_and_the_ceiling(attempts: list[Attempt], m
         assert 1 <= limiter.limit <= most
 
 
-def headers(kind: str, remaining: int, full_in_s: float, limit: int = 50) -> Mapping[str, str]:
+def headers(kind: str, remaining: int, full_in_s: float, limit: int) -> Mapping[str, str]:
     reset = datetime.now(UTC) + timedelta(seconds=full_in_s)
     prefix = f"anthropic-ratelimit-{kind}"
     return {
@@ -154,27 +154,45 @@ def headers(kind: str, remaining: int, full_in_s: float, limit: int = 50) -> Map
 
 
 @pytest.mark.parametrize(
-    ("attempt", "pause_s"),
+    ("reason", "retry_after_s", "pause_s"),
     [
-        (ANSWERED, 0),
-        (Attempt(Reason.RATE_LIMIT, 7.0, {}), 7),
-        (Attempt(Reason.OVERLOADED, 7.0, {}), 7),
-        (Attempt(Reason.RATE_LIMIT, 86_400.0, {}), LONGEST_PAUSE_S),
-        (Attempt(Reason.SERVER, 7.0, {}), 0),
-        (Attempt(None, None, headers("requests", 0, 60.0)), 60 / 50),
-        (Attempt(None, None, headers("requests", 1, 60.0)), 0),
-        (Attempt(None, None, headers("requests", 0, 60.0, limit=5)), 60 / 5),
-        (Attempt(None, None, headers("input-tokens", 0, 60.0, limit=50_000)), 60 / 50),
-        (Attempt(None, None, headers("output-tokens", 0, 60.0, limit=8_000)), 60 / 50),
-        (Attempt(None, None, headers("requests", 0, 864_000.0)), LONGEST_PAUSE_S),
-        (Attempt(None, None, headers("requests", 0, -60.0)), 0),
-        (Attempt(None, None, {**headers("requests", 0, 60.0), "anthropic-ratelimit-requests-reset": "soon"}), 0),
-        (Attempt(None, None, headers("requests", 0, 60.0, limit=0)), 0),
+        (Reason.RATE_LIMIT, 7.0, 7),
+        (Reason.OVERLOADED, 7.0, 7),
+        (Reason.RATE_LIMIT, 86_400.0, LONGEST_PAUSE_S),
+        (Reason.RATE_LIMIT, None, 0),
+        (Reason.SERVER, 7.0, 0),
     ],
 )
-def test_it_pauses_for_what_the_server_asks_within_reason(attempt: Attempt, pause_s: float) -> None:
+def test_it_pauses_for_what_the_server_asks_within_reason(
+    reason: Reason, retry_after_s: float | None, pause_s: float
+) -> None:
     async def scene(floor: Floor, clock: Clock) -> None:
-        floor.limiter.observe(attempt)
+        floor.limiter.observe(Attempt(reason, retry_after_s, {}))
+        await floor.enter(request(0))
+        assert len(floor.inside) == 1
+        assert clock.now == pause_s
+
+    on_floor(scene)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remaining", "full_in_s", "limit", "pause_s"),
+    [
+        ("requests", 0, 60.0, 50, 60 / 50),
+        ("requests", 1, 60.0, 50, 0),
+        ("requests", 0, 60.0, 5, 60 / 5),
+        ("input-tokens", 0, 60.0, 50_000, 60 / 50),
+        ("output-tokens", 0, 60.0, 8_000, 60 / 50),
+        ("requests", 0, 864_000.0, 50, LONGEST_PAUSE_S),
+        ("requests", 0, -60.0, 50, 0),
+        ("requests", 0, 60.0, 0, 0),
+    ],
+)
+def test_it_waits_for_a_limit_that_is_used_up_to_fill_a_little(
+    kind: str, remaining: int, full_in_s: float, limit: int, pause_s: float
+) -> None:
+    async def scene(floor: Floor, clock: Clock) -> None:
+        floor.limiter.observe(Attempt(None, None, headers(kind, remaining, full_in_s, limit)))
         await floor.enter(request(0))
         assert len(floor.inside) == 1
         assert clock.now == pytest.approx(pause_s, abs=0.5)
@@ -182,17 +200,26 @@ def test_it_pauses_for_what_the_server_asks_within_reason(attempt: Attempt, paus
     on_floor(scene)
 
 
+def test_limits_that_cannot_be_read_are_no_limits() -> None:
+    async def scene(floor: Floor, clock: Clock) -> None:
+        told = {**headers("requests", 0, 60.0, 50), "anthropic-ratelimit-requests-reset": "soon"}
+        floor.limiter.observe(Attempt(None, None, told))
+        await floor.enter(request(0))
+        assert clock.now == 0
+
+    on_floor(scene)
+
+
 def test_lower_views_come_first() -> None:
     async def scene(floor: Floor, clock: Clock) -> None:
         calls = [request(view) for view in (3, 1, 2, 1, 0, 2)]
-        await floor.enter(first := request(9), *calls)
+        await floor.enter(request(9), *calls)
         assert floor.views == [9]
         order = []
         while floor.inside:
             order += floor.views
             await floor.end(floor.inside[0], CROWDED)  # the number stays at one
         assert order == [9, 0, 1, 1, 2, 2, 3]
-        assert first not in floor.inside
 
     on_floor(scene, most=1)
 

@@ -156,6 +156,7 @@ import ctx_pipeline.contexts.claude as claude
 
 claude.FLUSH_S = 0.01
 store = Store(Path(sys.argv[1]))
+store.connect()
 original = Calls._notes
 answered = []
 
@@ -175,7 +176,7 @@ def test_a_killed_process_pays_again_only_for_what_was_under_way_or_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_at(tmp_path / "index")
-    with emulator_process("--per-token-s", "0.0005") as api:
+    with emulator_process("--per-token-s", "0.002") as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
         command = [sys.executable, "-c", KILLED, str(store.uri)]

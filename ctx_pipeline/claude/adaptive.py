@@ -138,7 +138,7 @@ class AdaptiveLimiter:
             self._outdated -= 1
         elif crowded:
             self._limit, self._answers = max(1, self._limit // 2), 0
-            self._outdated = self._in_flight - 1
+            self._outdated = max(0, self._in_flight - 1)
         elif attempt.reason is None:
             self._answers += 1
             if self._answers >= self._limit:
@@ -172,7 +172,7 @@ class AdaptiveLimiter:
     def _next(self) -> int | None:
         """The view whose first waiting call may be sent now."""
         held = sum(len(self._views[number].waiting) + self._views[number].in_flight for number in self._open)
-        while self._unopened and held < AHEAD * self._limit:
+        while self._unopened and held < AHEAD * self._limit - 1:
             number = heapq.heappop(self._unopened)
             view = self._views[number]
             if not view.opened and view.waiting:
