@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.embedding.hashing import HashingEmbedder
 from ctx_pipeline.index.tables import Store
 from tests.emulators.messages import KEY, MessagesEmulator
+from tests.emulators.prompt import texts
 
 Documents = list[tuple[Document, list[Chunk]]]
 EMBEDDER = HashingEmbedder()
@@ -90,3 +92,14 @@ def written(contextualizer: Contextualizer, documents: Sequence[tuple[Document, 
 
 def contexts(results: Sequence[Written]) -> list[Context]:
     return [context for result in results for context in result.contexts]
+
+
+def grouped_answer(body: dict[str, Any], *, without: int = 0) -> Any:
+    """A context for each number asked for, that tells which chunk of the view it was written for."""
+    view, rest = texts(body)
+    asked = re.search(r"numbers: ([\d, ]+)\.", rest)
+    assert asked
+    marked = dict(re.findall(r'<chunk number="(\d+)">\n(.*?)\n</chunk>', view, re.DOTALL))
+    numbers = [number for number in asked[1].split(", ") if int(number) != without]
+    said = [{"chunk": int(number), "context": f"About: {marked[number][:40]}"} for number in reversed(numbers)]
+    return {"contexts": [*said, {"chunk": 999, "context": "Nobody asked."}]}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -14,16 +16,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ctx_pipeline.claude.client import RetryPolicy
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.model import Progress, Written
 from ctx_pipeline.contexts.prompt import Prompt
 from ctx_pipeline.contexts.view import document_views
 from ctx_pipeline.index.schemas import MEMO
-from tests.contexts_support import QUICK, Desk, Documents, contexts, corpus, document, prose, written
+from tests.contexts_support import (
+    QUICK,
+    Desk,
+    Documents,
+    contexts,
+    corpus,
+    document,
+    grouped_answer,
+    prose,
+    written,
+)
 from tests.emulators import faults
 from tests.emulators.bill import Bill
 from tests.emulators.messages import KEY, MessagesEmulator
 from tests.emulators.prompt import digest, texts
+from tests.emulators.rate_limits import RateLimits
 
 TOPICS = ("quotas", "invoices", "backups")
 
@@ -254,17 +268,6 @@ def test_another_window_asks_about_long_documents_only(desk: Desk) -> None:
 # --- Several chunks in a call ----------------------------------------------------------------------------------------
 
 
-def grouped_answer(body: dict[str, Any], *, without: int = 0) -> Any:
-    """A context for each number asked for, that tells which chunk of the view it was written for."""
-    view, rest = texts(body)
-    asked = re.search(r"numbers: ([\d, ]+)\.", rest)
-    assert asked
-    marked = dict(re.findall(r'<chunk number="(\d+)">\n(.*?)\n</chunk>', view, re.DOTALL))
-    numbers = [number for number in asked[1].split(", ") if int(number) != without]
-    said = [{"chunk": int(number), "context": f"About: {marked[number][:40]}"} for number in reversed(numbers)]
-    return {"contexts": [*said, {"chunk": 999, "context": "Nobody asked."}]}
-
-
 def test_several_chunks_are_asked_about_in_one_call_without_sending_them_again(desk: Desk) -> None:
     desk.api.structured = grouped_answer
     documents = guides()
@@ -398,7 +401,7 @@ def test_a_fatal_error_stops_all_calls_keeps_what_is_paid_and_says_what_to_do(
     contextualizer = desk.open(concurrency=4)
     results = written(contextualizer, guides())
     assert len(desk.api.bill.answered) == 10
-    assert len(desk.api.bill.entries) <= 14
+    assert len(desk.api.bill.entries) <= 10 + 4
     found = Counter((context.status, context.reason) for context in contexts(results))
     assert found == {("written", ""): 10, ("pending", reason): len(contexts(results)) - 10}
     assert [context.text for context in contexts(results) if context.status == "pending"][-1].startswith("Guide to")
@@ -457,6 +460,24 @@ def test_a_single_call_without_an_answer_does_not_stop_the_others(desk: Desk) ->
     waiting = [context for context in contexts(results) if context.status == "pending"]
     assert {context.reason for context in waiting} == {"unavailable"}
     assert 0 < len(waiting) < 3
+
+
+def test_a_narrow_rate_limit_slows_the_calls_down_and_costs_no_cache_write_more(desk: Desk) -> None:
+    started = time.monotonic()
+
+    def clock() -> float:
+        return (time.monotonic() - started) * 60
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 60)
+
+    desk.api.clock = desk.api.cache._clock = clock
+    desk.api.limits = RateLimits({"requests": 60}, clock)
+    results = desk.write(guides(30), clock=clock, sleep=sleep, retry=RetryPolicy())
+    assert {context.status for context in contexts(results)} == {"written"}
+    refused = [entry for entry in desk.api.bill.entries if entry.status == 429]
+    assert len(refused) < len(contexts(results)) / 4
+    desk.api.bill.assert_disciplined()
 
 
 # --- Money -----------------------------------------------------------------------------------------------------------

@@ -173,6 +173,4 @@ def test_what_changes_a_context_changes_the_fingerprint() -> None:
 def test_no_contextualizer_leaves_every_chunk_as_it_is() -> None:
     [result] = NoContextualizer().write([(document("T"), [chunk("A"), chunk("B")])])
     assert not isinstance(result, Exception)
-    assert [(context.text, context.keywords, context.status) for context in result.contexts] == [
-        ("", "", "written")
-    ] * 2
+    assert [(context.text, context.keywords, context.status) for context in result.contexts] == [("", "", "written")] * 2

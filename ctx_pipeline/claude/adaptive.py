@@ -29,6 +29,7 @@ LIFETIME_S = 300.0
 """Of a cache entry, from the start of the request that wrote or read it last."""
 MARGIN_S = 30.0
 LONGEST_PAUSE_S = 60.0
+_FATAL = frozenset({Reason.NO_KEY, Reason.AUTH, Reason.SPEND_LIMIT, Reason.NOT_FOUND})
 _LIMIT_KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
 _PAUSE_SHARE = 50
 """After a limit is used up, a fiftieth of it is waited for (or one request, where that is more)."""
@@ -71,6 +72,7 @@ class AdaptiveLimiter:
         self._clock, self._sleep = clock, sleep
         self._answers = self._in_flight = self._outdated = 0
         self._paused_until = -math.inf
+        self._halted = False
         self._error: CallError | None = None
         self.reset()
 
@@ -132,6 +134,8 @@ class AdaptiveLimiter:
 
     def observe(self, attempt: Attempt) -> None:
         """See Limiter."""
+        # Whoever made the attempt calls `stop`; nothing is sent until then.
+        self._halted |= attempt.reason in _FATAL
         crowded = attempt.reason in (Reason.RATE_LIMIT, Reason.OVERLOADED)
         if self._outdated:
             # Sent before the last halving: tells nothing about the number that holds now.
@@ -148,7 +152,7 @@ class AdaptiveLimiter:
         self._paused_until = max(self._paused_until, self._clock() + min(pause_s, LONGEST_PAUSE_S))
 
     def _dispatch(self) -> None:
-        while self._in_flight < self._limit:
+        while self._in_flight < self._limit and not self._halted:
             wait_s = self._paused_until - self._clock()
             if wait_s > 0:
                 self._wake_after(wait_s)
