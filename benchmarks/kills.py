@@ -36,7 +36,7 @@ from typing import Any
 
 import dagster as dg
 
-import ctx_pipeline.refresh
+import ctx_pipeline.index.batches
 from benchmarks.measured import warm_up
 from benchmarks.workspace import ROOT, generated_document
 from ctx_pipeline.defs.launch import run_refresh
@@ -185,7 +185,7 @@ def refresh() -> None:
         return original(self, *arguments, **{**options, "on_commit": lambda point: print(point, flush=True)})
 
     Pipeline.refresh = told  # type: ignore[method-assign]
-    ctx_pipeline.refresh.BATCH_DOCUMENTS = BATCH_DOCUMENTS
+    ctx_pipeline.index.batches.BATCH_DOCUMENTS = BATCH_DOCUMENTS
     warm_up()  # so that more of the kills meet commits, and fewer the loading of models
     print(LAUNCHED, flush=True)
     report = Report()

@@ -73,7 +73,7 @@ def main() -> None:
 @source_option
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("--verify", is_flag=True, help="Hash every file, whatever its size and mtime.")
-@click.option("--retry", is_flag=True, help="Try failed documents again, due or not.")
+@click.option("--retry", is_flag=True, help="Try failed documents and fallback contexts again.")
 @click.option("--allow-mass-delete", is_flag=True, help="Carry out deletions that safety limits hold back.")
 @json_option
 @click.pass_obj
@@ -81,6 +81,7 @@ def refresh(
     debug: bool, source: Path | None, dry_run: bool, verify: bool, retry: bool, allow_mass_delete: bool, as_json: bool
 ) -> int:
     """Bring the index up to date with the sources: only edited documents are worked on."""
+    from ctx_pipeline.index.awaited import context_warnings
     from ctx_pipeline.summary import RefreshOptions, Summary
 
     started = time.monotonic()
@@ -95,7 +96,10 @@ def refresh(
     else:
         pipeline.settle(plan)
         summary = Summary(
-            unchanged=plan.unchanged, skipped=len(plan.skipped), standing=plan.failed, warnings=plan.warnings
+            unchanged=plan.unchanged,
+            skipped=len(plan.skipped),
+            standing=plan.failed,
+            warnings=plan.warnings + context_warnings(plan.contexts),
         )
     summary.seconds = time.monotonic() - started
     if as_json:
@@ -104,7 +108,7 @@ def refresh(
         _print_summary(summary, pipeline)
     for line in [*summary.warnings, *_failure_lines(summary)]:
         click.echo(line, err=True)
-    return FOUND if summary.failures else DONE
+    return FOUND if summary.failures or summary.unfinished else DONE
 
 
 def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:
@@ -114,8 +118,10 @@ def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *
         click.echo(f"waiting: the index is being written by {holder(pipeline.store.uri)}", err=True)
     from ctx_pipeline.defs.launch import run_refresh
     from ctx_pipeline.defs.refresh import Report
+    from ctx_pipeline.progress import TerminalProgress
 
-    report = Report(progress=_Progress(quiet=quiet))
+    progress = TerminalProgress(quiet=quiet)
+    report = Report(progress=progress.documents, contexts_progress=progress.contexts)
     run_refresh(report, options, source=str(source.absolute()) if source else "", debug=debug)
     if report.error is not None:
         raise report.error
@@ -124,40 +130,25 @@ def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *
     return report.summary
 
 
-class _Progress:
-    """Documents done: a bar on a terminal, lines elsewhere."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._bar: Any = None
-        self._last = 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._quiet:
-            return
-        if not sys.stderr.isatty():
-            if done == total or time.monotonic() - self._last > 5:
-                click.echo(f"{done} of {total} documents", err=True)
-                self._last = time.monotonic()
-            return
-        if self._bar is None:
-            self._bar = click.progressbar(length=total, label="documents", file=sys.stderr)
-        self._bar.update(done - self._bar.pos)
-        if done == total:
-            self._bar.render_finish()
-
-
 def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
     click.echo(
         f"documents  {summary.added} added, {summary.changed} changed, {summary.removed} removed, "
         f"{summary.unchanged} unchanged, {summary.failed} failed, {summary.skipped} skipped"
     )
+    if pipeline.method_note:
+        click.echo(f"method     {pipeline.method_note}")
     if summary.run_id is None:
         click.echo(f"nothing to do  ({summary.seconds:.1f} s)")
         return
     contexts = ", ".join(f"{count} {status}" for status, count in summary.contexts.items())
     click.echo(f"chunks     {summary.chunks_indexed} indexed, {summary.tokens:,} tokens, {_size_words(pipeline)}")
     click.echo(f"contexts   {contexts} ({pipeline.contextualizer.method})")
+    if summary.calls:
+        usage = summary.usage
+        click.echo(
+            f"tokens     {usage.total_input:,} in ({usage.cache_hit_rate:.1%} from the cache), {usage.output:,} out; "
+            f"{counted(summary.calls, 'call')}, {summary.usd:.4f} USD"
+        )
     click.echo(f"vectors    {summary.embedded} embedded, {summary.reused} reused ({pipeline.embedder.name})")
     if summary.truncated:
         click.echo(f"truncated  {summary.truncated} texts were longer than the embedder's window")

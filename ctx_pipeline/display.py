@@ -113,7 +113,7 @@ def status_lines(found: Mapping[str, Any]) -> str:
         f"documents  {found['documents']}  ({sources})",
         f"chunks     {found['chunks']}, {found['tokens']:,} tokens; {found['rows_searchable']} rows searchable "
         f"in {found['search_table'] or 'no table'}",
-        f"contexts   {contexts} ({found['context_method']})",
+        f"contexts   {contexts} ({found['context_method_note'] or found['context_method']})",
         f"embedder   {found['embedding_model']}",
         f"indexed    {found['last_indexed'] or 'never'}",
     ]
@@ -123,6 +123,9 @@ def status_lines(found: Mapping[str, Any]) -> str:
         )
     else:
         lines.append("owed       nothing")
+    for title, reasons in (("pending", found["contexts_pending"]), ("fallback", found["contexts_fallback"])):
+        entries = list(reasons.items())
+        lines += [f"{title:10} {count}: {printable(reason)}" for reason, count in entries[:LISTED]]
     for title in ("failed", "skipped"):
         entries = list(found[title].items())
         lines += [f"{title}     {printable(f'{doc_id}: {reason}')}" for doc_id, reason in entries[:LISTED]]

@@ -8,9 +8,10 @@ from typing import Literal
 
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.audit import audit, duplicate_ids, unreadable_tables
+from ctx_pipeline.index.awaited import not_written
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import ensure_text_indexes, maintain, unindexed_rows, unindexed_text_columns
-from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, SCHEMAS
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS, LEDGER, MEMO, SCHEMAS
 from ctx_pipeline.index.versions import Stage
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.summary import RefreshOptions
@@ -62,7 +63,8 @@ def fix(pipeline: Pipeline) -> list[str]:
     done = []
     for name in unreadable_tables(pipeline.store):
         pipeline.store.drop(name)
-        done.append(f"table {name} dropped, since it cannot be read: the next refresh builds it again")
+        then = "documents that change are paid for anew" if name == MEMO else "the next refresh builds it again"
+        done.append(f"table {name} dropped, since it cannot be read: {then}")
     pipeline.store.create()
     ledger, tables = Ledger.read(pipeline.store), pipeline.search_tables()
     damage = audit(pipeline.store, ledger, tables.audited)
@@ -94,6 +96,8 @@ def _sources(pipeline: Pipeline, verify: bool) -> Iterator[Finding]:
     plan = pipeline.plan(RefreshOptions(verify=verify))
     for warning in plan.warnings:
         yield Finding("sources", "warning", warning, "make the source readable, or correct it in the settings")
+    for problem, remedy in not_written(plan.contexts):
+        yield Finding("contexts", "warning", problem, remedy)
     if plan.work or plan.removed:
         names = [*(work.doc_id for work in plan.work), *plan.removed]
         yield Finding("sources", "warning", f"{counted(len(names), 'document')} owed work, such as {names[0]}", REFRESH)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from ctx_pipeline.errors import CtxError
+from ctx_pipeline.index.awaited import context_warnings, fallback_reasons, pending_by_reason
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import table_bytes
 from ctx_pipeline.index.plan import plan_counts
@@ -61,9 +62,6 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
     """The ledger against the sources and the index, in counts. Reads only."""
     ledger, tables, plan = Ledger.read(pipeline.store), pipeline.search_tables(), pipeline.plan()
     rows = ledger.rows.values()
-    contexts = Counter[str]()
-    for row in rows:
-        contexts.update(row.context_counts)
     sources = Counter(row.doc_id.partition("/")[0] for row in rows)
     names = sorted(pipeline.store.names()) if pipeline.store.exists() else []
     return {
@@ -72,11 +70,14 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
         "by_source": dict(sources),
         "chunks": sum(row.chunks for row in rows),
         "tokens": sum(row.tokens for row in rows),
-        "contexts": dict(contexts),
+        "contexts": {name: count for name, count in plan.contexts.items() if ":" not in name},
+        "contexts_pending": pending_by_reason(plan.contexts),
+        "contexts_fallback": fallback_reasons(pipeline.store, plan.contexts),
         "search_table": tables.live or None,
         "rows_searchable": pipeline.store.count(tables.live) if tables.live else 0,
         "embedding_model": pipeline.embedder.name,
         "context_method": pipeline.contextualizer.method,
+        "context_method_note": pipeline.method_note,
         "last_indexed": max(
             (row.indexed_at.isoformat(timespec="seconds") for row in rows if row.indexed_at), default=None
         ),
@@ -85,5 +86,5 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
         "failed": plan.failed,
         "skipped": plan.skipped,
         "held_back": plan.held,
-        "warnings": plan.warnings,
+        "warnings": plan.warnings + context_warnings(plan.contexts),
     }

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ctx_pipeline.chunking import open_chunker
-from ctx_pipeline.contexts import open_contextualizer
-from ctx_pipeline.contexts.model import Contextualizer
+from ctx_pipeline.contexts import CLAUDE_KEY, open_contextualizer, resolve_method
+from ctx_pipeline.contexts.model import FREE_METHODS, Contextualizer, Progress
 from ctx_pipeline.documents.source import SourceScan, scan
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import LockHeldError, SettingsError, StorageError, counted
 from ctx_pipeline.index.audit import quick_damage
+from ctx_pipeline.index.awaited import context_totals, context_warnings
+from ctx_pipeline.index.batches import batches, tasks_of
 from ctx_pipeline.index.ledger import Ledger, LedgerRow
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import maintain
 from ctx_pipeline.index.outcome import Outcome, Task
-from ctx_pipeline.index.plan import Plan, Work, make_plan, stored_work
+from ctx_pipeline.index.plan import Plan, make_plan, stored_work
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
@@ -25,30 +28,48 @@ from ctx_pipeline.index.versions import Stage, StageHashes, stage_hashes
 from ctx_pipeline.settings import Settings, settings_file
 from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
 
-BATCH_DOCUMENTS = 256
-BATCH_CHUNKS = 512
-BATCH_BYTES = 16_000_000
-BYTES_PER_CHUNK = 1_000
-"""A low guess, for documents that were never cut."""
 REMOVAL_BLOCK = 5_000
+CONTEXT_METHOD = "context_method"
+"""In the state table: what `auto` was resolved to."""
 
 
 class Pipeline:
-    """The pipeline of some settings over its storage. Making one reads and loads nothing."""
+    """The pipeline of some settings over its storage.
+
+    Making one loads nothing, and reads no more than what `contexts.method = "auto"` was resolved to before.
+    """
 
     def __init__(
         self, settings: Settings, *, embedder: Embedder | None = None, contextualizer: Contextualizer | None = None
     ) -> None:
-        self.settings = settings
         self.store = Store(settings.storage.uri)
+        kept = self._kept_method() if settings.contexts.method == "auto" else None
+        has_key = bool(os.environ.get(CLAUDE_KEY, "").strip())
+        method, self.method_note = resolve_method(settings.contexts, has_key, kept)
+        self._new_method = method if settings.contexts.method == "auto" and kept is None else ""
+        contexts = settings.contexts.model_copy(update={"method": method})
+        self.settings = settings = settings.model_copy(update={"contexts": contexts})
         self.embedder = embedder or open_embedder(settings.embedding)
         self.chunker = open_chunker(settings.chunking, self.embedder)
-        self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder)
+        self.contextualizer = contextualizer or open_contextualizer(settings.contexts, self.embedder, self.store)
         self.hashes: StageHashes = stage_hashes(settings, self.embedder, self.chunker, self.contextualizer)
 
-    def plan(self, options: RefreshOptions | None = None) -> Plan:
-        """What a refresh would do. Reads only: sources, ledger and row counts."""
-        return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions())
+    def plan(self, options: RefreshOptions | None = None, *, take_up: bool = True) -> Plan:
+        """What a refresh would do. Reads only: sources, ledger and row counts.
+
+        `take_up` counts pending contexts whose reason no longer holds; the sensor fires for none of them.
+        """
+        return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions(), take_up)
+
+    def _kept_method(self) -> str | None:
+        return self.store.state().get(CONTEXT_METHOD) if self.store.exists() else None
+
+    def _create(self) -> None:
+        """Create what is missing of the storage, and keep what `auto` was resolved to: a key that comes or goes later
+        changes no context by itself."""
+        self.store.create()
+        if self._new_method and self._kept_method() is None:
+            self.store.set_state(**{CONTEXT_METHOD: self._new_method})
 
     def settle(self, plan: Plan) -> None:
         """Without owed work, store that files moved without a change, unless somebody is writing.
@@ -94,7 +115,7 @@ class Pipeline:
         """
         started = time.monotonic()
         sink = sink or NullSink()
-        self.store.create()
+        self._create()
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
         plan = self._plan(ledger, tables, options or RefreshOptions())
@@ -107,17 +128,27 @@ class Pipeline:
             warnings=list(plan.warnings),
         )
         tables.prepare()
-        runner = self.runner(ledger, tables, run_id, on_commit=on_commit)
+        runner = self.runner(ledger, tables, run_id, on_commit=on_commit, on_contexts=sink.contexts_progress)
         sink.reconcile_keys([*ledger.rows, *(work.doc_id for work in plan.work)])
         on_commit("keys")
         done = 0
-        for batch in _batches(_tasks(plan.work), ledger):
+        for batch in self._batches(tasks_of(work for work in plan.work if not work.only_awaited), ledger):
             summary.count(_run_batch(runner, batch, sink, on_commit), known)
+            done += len(batch)
+            sink.progress(done, len(plan.work))
+        awaited = [work for work in plan.work if work.only_awaited]
+        for batch in self._batches(tasks_of(awaited), ledger):
+            if summary.stopped:
+                # What stopped the calls before stops them here: these rows stay as they are, nothing is written.
+                for task in batch:
+                    summary.leave(ledger.rows[task.doc_id])
+            else:
+                summary.count(_run_batch(runner, batch, sink, on_commit), known)
             done += len(batch)
             sink.progress(done, len(plan.work))
         # What cannot be read now still follows the settings, from its last good version.
         kept = stored_work(map(ledger.rows.get, summary.failures), self.hashes, tables.build, time.time())
-        for batch in _batches(_tasks(kept), ledger):
+        for batch in self._batches(tasks_of(kept), ledger):
             summary.count(_run_batch(runner, batch, sink, on_commit), known)
         for block in blocks(plan.removed, REMOVAL_BLOCK):
             runner.remove(block)
@@ -128,7 +159,8 @@ class Pipeline:
         ledger.put([row for row in plan.notes if row.doc_id in ledger.rows])
         self._switch(plan, ledger, tables, summary)
         summary.upkeep = maintain(self.store, tables.names, self.settings.storage.retention)
-        summary.warnings += sorted(tables.warnings)
+        summary.warnings += [*sorted(tables.warnings), *self.contextualizer.warnings]
+        summary.warnings += context_warnings(context_totals(ledger.rows.values()))
         summary.seconds = time.monotonic() - started
         return summary
 
@@ -137,14 +169,14 @@ class Pipeline:
 
         The caller holds the storage's lock. A document whose later stages are then out of date stays owed.
         """
-        self.store.create()
+        self._create()
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
         tables.prepare()
-        runner = self.runner(ledger, tables, run_id)
+        runner = self.runner(ledger, tables, run_id, on_contexts=sink.contexts_progress)
         files = {doc_id: file for found in self.scan_sources(ledger) for doc_id, file in found.files.items()}
         outcomes: list[Outcome] = []
-        for batch in _batches([Task(doc_id, stages, files.get(doc_id)) for doc_id in doc_ids], ledger):
+        for batch in self._batches([Task(doc_id, stages, files.get(doc_id)) for doc_id in doc_ids], ledger):
             outcomes += _run_batch(runner, batch, sink)
         if not tables.live and any(Stage.SEARCH in outcome.done for outcome in outcomes):
             tables.switch()
@@ -158,6 +190,7 @@ class Pipeline:
         run_id: str,
         *,
         on_commit: Callable[[str], None] = lambda point: None,
+        on_contexts: Callable[[Progress], None] = lambda progress: None,
     ) -> StageRunner:
         """A stage runner of this pipeline."""
         return StageRunner(
@@ -170,13 +203,18 @@ class Pipeline:
             tables,
             run_id,
             on_commit=on_commit,
+            on_contexts=on_contexts,
         )
 
     def search_tables(self) -> SearchTables:
         """The search tables as these settings see them."""
         return SearchTables(self.store, self.settings, self.embedder, self.hashes)
 
-    def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions) -> Plan:
+    def _batches(self, tasks: Iterable[Task], ledger: Ledger) -> Iterator[list[Task]]:
+        is_paid = self.contextualizer.method not in FREE_METHODS
+        return batches(tasks, ledger, self.settings.contexts.concurrency if is_paid else 0)
+
+    def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions, take_up: bool = True) -> Plan:
         scans = self.scan_sources(ledger, verify=options.verify)
         damage = quick_damage(self.store, ledger, tables.audited) if self.store.exists() else None
         plan = make_plan(
@@ -189,6 +227,7 @@ class Pipeline:
             safety=self.settings.safety,
             damage=damage,
             retry=options.retry,
+            take_up=self.contextualizer.can_take_up() if take_up else (),
             allow_mass_delete=options.allow_mass_delete,
         )
         plan.warnings += [
@@ -235,29 +274,3 @@ def _run_batch(
     on_commit("events")
     runner.finish(outcomes)
     return outcomes
-
-
-def _tasks(work: Iterable[Work]) -> list[Task]:
-    return [
-        Task(item.doc_id, frozenset(stage for stage in Stage if stage >= item.stage), item.file, item.edited)
-        for item in work
-    ]
-
-
-def _batches(tasks: Sequence[Task], ledger: Ledger) -> Iterator[list[Task]]:
-    """Cut the tasks into batches by documents, chunks (as known or guessed) and bytes."""
-    batch: list[Task] = []
-    chunks = size = 0
-    for task in tasks:
-        row = ledger.rows.get(task.doc_id)
-        own_size = task.file.size if task.file else row.size if row else 0
-        own_chunks = max(row.chunks if row else 0, own_size // BYTES_PER_CHUNK if Stage.CHUNKS in task.stages else 0)
-        full = len(batch) >= BATCH_DOCUMENTS or chunks + own_chunks > BATCH_CHUNKS or size + own_size > BATCH_BYTES
-        if batch and full:
-            yield batch
-            batch, chunks, size = [], 0, 0
-        batch.append(task)
-        chunks += own_chunks
-        size += own_size
-    if batch:
-        yield batch

@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 LARGEST = 2**31 - 1
 """Bound of every whole number: it fits where Arrow and operating systems keep 32 bits."""
@@ -31,6 +31,12 @@ _CRON_FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
 )
 _CRON_PART = re.compile(r"(?:\*|(?P<first>[0-9a-z]+)(?:-(?P<last>[0-9a-z]+))?)(?:/(?P<step>[0-9]+))?")
 _LONGEST_FEBRUARY = 2024
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def _usable_path(value: object) -> object:
@@ -74,14 +80,19 @@ def _different_languages(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _patterns(values: tuple[str, ...]) -> tuple[str, ...]:
+def _pattern(value: str) -> str:
     from pathspec import GitIgnoreSpec
 
+    try:
+        GitIgnoreSpec.from_lines([value])
+    except (ValueError, re.error):
+        raise ValueError(f"{value!r} is not a pattern as in .gitignore") from None
+    return value
+
+
+def _patterns(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
-        try:
-            GitIgnoreSpec.from_lines([value])
-        except (ValueError, re.error):
-            raise ValueError(f"{value!r} is not a pattern as in .gitignore") from None
+        _pattern(value)
     return values
 
 
@@ -145,6 +156,8 @@ Folder = Annotated[Path, BeforeValidator(_usable_path)]
 StorageFolder = Annotated[Folder, BeforeValidator(_local)]
 Address = Annotated[str, AfterValidator(_http_address)]
 Languages = Annotated[tuple[str, ...], AfterValidator(_different_languages)]
+Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+Pattern = Annotated[Text, AfterValidator(_pattern)]
 Patterns = Annotated[tuple[str, ...], AfterValidator(_patterns)]
 Timezone = Annotated[str, AfterValidator(_timezone)]
 Cron = Annotated[str, AfterValidator(_cron)]

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -20,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from ctx_pipeline.context_settings import ContextSettings
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.setting_types import (
     Address,
@@ -29,6 +29,7 @@ from ctx_pipeline.setting_types import (
     Folder,
     Languages,
     Patterns,
+    Section,
     Share,
     StorageFolder,
     Timezone,
@@ -47,12 +48,6 @@ Strategy = Literal["recursive", "fixed", "structure", "semantic"]
 Rerank = Literal["none", "claude", "voyage", "cohere", "cross-encoder"]
 LATE_CHUNKING_EMBEDDERS = ("multilingual-e5-small",)
 RESERVED_VARIABLES = frozenset({"CTX_CONFIG", "CTX_CACHE_DIR"})
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class SourceSettings(Section):
@@ -92,12 +87,6 @@ class ChunkingSettings(Section):
         if 2 * value >= max_tokens:
             raise ValueError(f"must be less than half of chunking.max_tokens ({max_tokens}), got {value}")
         return value
-
-
-class ContextSettings(Section):
-    """What writes contexts."""
-
-    method: Literal["outline", "none"] = "outline"
 
 
 class EmbeddingSettings(Section):
@@ -349,29 +338,28 @@ def _what(error: ErrorDetails) -> str:
         case "model_type":
             return f"must be a table with keys of {', '.join(_allowed_keys(location))}"
         case "tuple_type":
-            return "must be written as [[source]] entries" if location == ("source",) else "must be a list"
+            in_file = {("source",): "[[source]]", ("contexts", "rule"): "[[contexts.rule]]"}
+            entries = in_file.get(tuple(map(str, location)))
+            return f"must be written as {entries} entries" if entries else "must be a list"
         case _:
             return error["msg"].removeprefix("Value error, ")
 
 
 def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
-    kind: Any = Settings
-    for name in location:
-        kind = _keys(kind).get(name) if isinstance(name, str) else kind
-    return sorted(_keys(kind))
+    return sorted(_keys_of(*(name for name in location if isinstance(name, str))))
 
 
-def _keys_of(section: str) -> dict[str, Any]:
+def _keys_of(*names: str) -> dict[str, Any]:
     """The type of each key of a section, or of an entry of a list of tables; empty for other names."""
-    field = Settings.model_fields.get(section)
-    return _keys(field.annotation) if field else {}
-
-
-def _keys(kind: Any) -> dict[str, Any]:
-    for model in (kind, *get_args(kind)):
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            return {name: inner.annotation for name, inner in model.model_fields.items()}
-    return {}
+    model: type[BaseModel] = Settings
+    for name in names:
+        field = model.model_fields.get(name)
+        tables = (field.annotation, *get_args(field.annotation)) if field else ()
+        inner = next((type_ for type_ in tables if isinstance(type_, type) and issubclass(type_, BaseModel)), None)
+        if inner is None:
+            return {}
+        model = inner
+    return {name: field.annotation for name, field in model.model_fields.items()}
 
 
 def _absolute(settings: Settings, folder: Path, from_environment: Mapping[tuple[str, ...], str]) -> Settings:
@@ -383,6 +371,9 @@ def _absolute(settings: Settings, folder: Path, from_environment: Mapping[tuple[
         update={
             "source": tuple(s.model_copy(update={"path": resolve(s.path, "source")}) for s in settings.source),
             "storage": settings.storage.model_copy(update={"uri": resolve(settings.storage.uri, "storage", "uri")}),
+            "contexts": settings.contexts.model_copy(
+                update={"prices": settings.contexts.prices and resolve(settings.contexts.prices, "contexts", "prices")}
+            ),
             "evaluation": settings.evaluation.model_copy(
                 update={
                     "queries": settings.evaluation.queries

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Protocol
 
+from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.contexts.model import NO_USAGE, Progress
+from ctx_pipeline.index.awaited import REMEDIES, STOPPING, pending_by_reason
+from ctx_pipeline.index.ledger import LedgerRow
 from ctx_pipeline.index.maintenance import Upkeep
 from ctx_pipeline.index.outcome import Outcome
 from ctx_pipeline.index.versions import Stage
@@ -30,6 +36,10 @@ class Sink(Protocol):
         """Documents done so far."""
         ...
 
+    def contexts_progress(self, progress: Progress) -> None:
+        """Contexts done so far, of the batches that were begun; called often while a model writes them."""
+        ...
+
 
 class NullSink:
     """A sink that keeps nothing; base of others."""
@@ -44,6 +54,9 @@ class NullSink:
         """See Sink."""
 
     def progress(self, done: int, total: int) -> None:
+        """See Sink."""
+
+    def contexts_progress(self, progress: Progress) -> None:
         """See Sink."""
 
 
@@ -74,6 +87,12 @@ class Summary:
     contexts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("written", "reused", "fallback", "pending"), 0)
     )
+    """`written` were made in this refresh, `reused` were in the index or the memo before."""
+    pending: Counter[str] = field(default_factory=Counter)
+    """Contexts that this refresh was to write and could not, by reason."""
+    usage: Usage = NO_USAGE
+    usd: Decimal = Decimal(0)
+    calls: int = 0
     embedded: int = 0
     reused: int = 0
     truncated: int = 0
@@ -88,9 +107,25 @@ class Summary:
         """Documents that failed now or before."""
         return len(self.failures.keys() | self.standing.keys())
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the calls of this refresh came to an end before the work did: no key, a refused one, the budget."""
+        return bool(self.pending.keys() & STOPPING)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether contexts are left that this refresh was to write, by those or because the service did not answer."""
+        return bool(self.pending.keys() & REMEDIES.keys())
+
     def count(self, outcomes: Sequence[Outcome], known: Container[str]) -> None:
         """Add the outcomes of a batch; `known` are the documents that were indexed before."""
         for outcome in outcomes:
+            # Paid is paid, whatever became of the document.
+            self.usage, self.usd, self.calls = (
+                self.usage + outcome.usage,
+                self.usd + outcome.usd,
+                self.calls + outcome.calls,
+            )
             if outcome.failure is not None:
                 self.failures[outcome.doc_id] = outcome.failure.reason
                 continue
@@ -103,8 +138,25 @@ class Summary:
             self.embedded += outcome.embedded
             self.reused += outcome.reused
             self.truncated += outcome.truncated
-            for context in outcome.contexts:
-                self.contexts[context.status if Stage.CONTEXTS in outcome.done else "reused"] += 1
+            self._count_contexts(outcome)
+
+    def leave(self, row: LedgerRow) -> None:
+        """Count the pending contexts of a document that is left as it is, since nothing can be written now."""
+        pending = pending_by_reason(row.context_counts)
+        self.pending.update(pending)
+        self.contexts["pending"] += sum(pending.values())
+        self.unchanged += 1
+
+    def _count_contexts(self, outcome: Outcome) -> None:
+        counts = Counter(context.status for context in outcome.contexts)
+        fresh = Stage.CONTEXTS in outcome.done
+        reused = outcome.contexts_reused if fresh else counts["written"]
+        self.contexts["written"] += counts["written"] - reused
+        self.contexts["reused"] += reused
+        self.contexts["fallback"] += counts["fallback"]
+        self.contexts["pending"] += counts["pending"]
+        if fresh:
+            self.pending.update(context.reason for context in outcome.contexts if context.status == "pending")
 
     def to_json(self) -> dict[str, object]:
         """The contract of `ctx-pipeline refresh --json`."""
@@ -121,7 +173,12 @@ class Summary:
             "chunks": {"indexed": self.chunks_indexed},
             "contexts": dict(self.contexts),
             "vectors": {"embedded": self.embedded, "reused": self.reused},
-            # No contextualizer pays for tokens yet.
-            "usage": {"input": 0, "cache_write": 0, "cache_read": 0, "output": 0, "usd": 0.0},
+            "usage": {
+                "input": self.usage.input,
+                "cache_write": self.usage.cache_write,
+                "cache_read": self.usage.cache_read,
+                "output": self.usage.output,
+                "usd": float(self.usd),
+            },
             "seconds": round(self.seconds, 3),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from ctx_pipeline.defs.refresh import JOB
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
 from ctx_pipeline.index.lock import storage_lock
 from tests.project import Project
+from tests.scripted_contexts import ScriptedContextualizer, scripted
+
+__all__ = ["scripted"]
 
 RESOURCES = {"pipeline": PipelineResource()}
 TEXT = "# Guía\n\nTexto.\n"
@@ -94,6 +98,32 @@ def test_a_standing_failure_and_held_back_deletions_fire_nothing(tick: Ticks, pr
     assert "nothing is owed" in tick()
 
 
+def test_pending_contexts_fire_nothing_and_the_schedule_takes_them_up(
+    tick: Ticks, project: Project, scripted: ScriptedContextualizer
+) -> None:
+    project.write("a.md", TEXT)
+    scripted.outcomes["Texto"], scripted.taken_up = ("pending", "budget"), {"budget"}
+    project.refresh()
+    assert project.pipeline().plan().owed
+    assert "nothing is owed" in tick()
+    project.write("b.md", TEXT)
+    with_pending = tick()
+    assert isinstance(with_pending, dg.RunRequest)
+    assert with_pending.tags["ctx/owed_documents"] == "1"
+    schedule = tick.definitions.get_repository_def().get_schedule_def("scheduled_refresh")
+    project.refresh()
+    assert (
+        len(
+            schedule.evaluate_tick(
+                dg.build_schedule_context(
+                    scheduled_execution_time=datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC), resources=RESOURCES
+                )
+            ).run_requests
+        )
+        == 1
+    )
+
+
 def test_a_bad_settings_file_shows_on_the_sensor_and_definitions_still_load(tick: Ticks, project: Project) -> None:
     (project.root / "ctx.toml").write_text("[chunking]\nmax_tokens = 'many'\n")
     assert "chunking.max_tokens" in tick()
@@ -163,8 +193,6 @@ def test_the_schedule_takes_cron_and_time_zone_and_skips_when_nothing_is_owed(
     project.write("a.md", TEXT)
 
     def evaluate() -> dg.ScheduleExecutionData:
-        import datetime
-
         moment = datetime.datetime(2026, 11, 30, 6, 30, tzinfo=datetime.UTC)
         context = dg.build_schedule_context(
             repository_def=repository, scheduled_execution_time=moment, resources=RESOURCES
@@ -213,4 +241,5 @@ def test_the_asset_graph() -> None:
         "contexts": ["chunks"],
         "search_index": ["contexts"],
         "corpus_refresh": [],
+        "retrieval_evaluation": [],
     }

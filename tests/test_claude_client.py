@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import logging
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -574,6 +576,36 @@ def test_the_key_is_in_no_error_traceback_or_log(fault: Fault, caplog: pytest.Lo
 def test_the_key_is_not_in_the_repr_of_the_client() -> None:
     client = ClaudeClient(PRICES, api_key=KEY)
     assert KEY not in f"{client!r} {vars(client)}"
+
+
+class Interrupted(BaseException):
+    """What Dagster's signal handlers raise is of no kind that asyncio knows."""
+
+
+def test_a_signal_ends_all_calls_and_reaches_its_handler_when_they_have_ended() -> None:
+    ended: list[int] = []
+
+    async def call(number: int) -> None:
+        try:
+            if number == 7:
+                os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            ended.append(number)
+
+    async def calls() -> None:
+        await asyncio.gather(*map(call, range(20)), return_exceptions=True)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted(len(ended))
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(Interrupted, match="20"):
+            run_sync(calls())
+        assert signal.getsignal(signal.SIGINT) is interrupt
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def test_errors_survive_pickling() -> None:

@@ -11,14 +11,13 @@ import dagster as dg
 import pytest
 
 from ctx_pipeline.chunking.model import Chunk
-from ctx_pipeline.contexts.model import Context, Progress, Written
+from ctx_pipeline.contexts.model import EMULATOR, Context, Progress, Written
 from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.defs.evaluation import CHECK, JOB, NAME
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.embedding.hashing import HashingEmbedder
 from ctx_pipeline.errors import QueryError
 from ctx_pipeline.evaluation import ladder as ladder_module
-from ctx_pipeline.evaluation.arms import EMULATOR
 from ctx_pipeline.evaluation.chunking_comparison import Compared, Comparison, Variant
 from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
 from ctx_pipeline.evaluation.metrics import Judged
@@ -26,6 +25,9 @@ from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Strategy, load_settings
 from tests.project import QUIET, Project
+from tests.scripted_contexts import ScriptedContextualizer, scripted
+
+__all__ = ["scripted"]
 
 FREE = "# Plan Free\n\nEn este caso, el límite es de 60 peticiones por minuto.\n"
 PRO = "# Plan Pro\n\nEn este caso, el límite sube a 1.000 peticiones por minuto.\n"
@@ -160,6 +162,10 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
     class Emulated:
         method = "claude"
         fingerprint = "emulated"
+        warnings: list[str] = []  # noqa: RUF012
+
+        def __init__(self) -> None:
+            self.warnings: list[str] = []
 
         def can_take_up(self) -> frozenset[str]:
             return frozenset()
@@ -178,6 +184,19 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
     assert [row.measures for row in contextual] == [None] * 3
     assert all("emulator" in row.not_measured for row in contextual)
     assert ladder.served is not None and ladder.served.name == ladder_module.HYBRID
+
+
+def test_contexts_that_are_not_written_are_told_of(
+    project: Project, queries: Path, scripted: ScriptedContextualizer
+) -> None:
+    scripted.outcomes = {"Free": ("fallback", "refused"), "Pro": ("pending", "budget")}
+    project.refresh()
+    [warning] = evaluate(project, queries).ladder.warnings
+    chunks = len(project.search_rows())
+    assert warning.startswith(f"2 of {chunks} contexts are not written by claude (1 fallback, 1 pending)")
+    scripted.outcomes, scripted.taken_up = {}, {"budget"}
+    project.refresh(retry=True)
+    assert evaluate(project, queries).ladder.warnings == []
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ctx_pipeline.documents.source import FoundFile, SourceScan
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.index.ledger import Failure, LedgerRow
 from ctx_pipeline.index.plan import Damage, Plan, make_plan, plan_counts, stored_work
+from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import Stage, StageHashes, digest, stage_hashes
 from ctx_pipeline.settings import SafetySettings, Settings
 
@@ -140,7 +141,8 @@ def hashes_of(**sections: Mapping[str, Any]) -> StageHashes:
     made = Settings.model_validate(values)
     embedder = open_embedder(made.embedding)
     chunker = open_chunker(made.chunking, embedder)
-    return stage_hashes(made, embedder, chunker, open_contextualizer(made.contexts, embedder))
+    contextualizer = open_contextualizer(made.contexts, embedder, Store(made.storage.uri))
+    return stage_hashes(made, embedder, chunker, contextualizer)
 
 
 @pytest.mark.parametrize(
@@ -625,3 +627,49 @@ def test_after_a_refresh_nothing_is_owed_until_something_changes(
 def hidden(row: LedgerRow | None, on_disk: tuple[int, int, str] | None) -> bool:
     """Whether an edit hides behind the size and mtime that the ledger knows (only `--verify` finds it)."""
     return row is not None and on_disk is not None and (row.size, row.mtime_ns) == on_disk[:2]
+
+
+# Contexts that are not written ---------------------------------------------------------------------------------------
+
+COUNTS = {"written": 1, "pending": 3, "pending:budget": 2, "pending:no_key": 1, "fallback": 1}
+
+
+def test_pending_contexts_are_owed_when_their_reason_no_longer_holds() -> None:
+    row = indexed(context_counts=COUNTS)
+    assert work(plan([found()], [row], take_up={"budget"})) == [("a.md", "contexts", "2 contexts pending: budget")]
+    both = plan([found()], [row], take_up={"budget", "no_key"})
+    assert work(both) == [("a.md", "contexts", "2 contexts pending: budget, 1 context pending: no_key")]
+    assert both.work[0].only_awaited
+    assert not both.work[0].edited
+
+
+@pytest.mark.parametrize("take_up", [(), {"auth"}])
+def test_pending_contexts_whose_reason_holds_are_no_work(take_up: Iterable[str]) -> None:
+    made = plan([found()], [indexed(context_counts=COUNTS)], take_up=take_up)
+    assert not made.owed
+    assert made.unchanged == 1
+    assert made.contexts == COUNTS, "they are told of all the same"
+
+
+def test_retry_takes_up_fallback_contexts() -> None:
+    made = plan([found()], [indexed(context_counts={"written": 2, "fallback": 1})], retry=True)
+    assert work(made) == [("a.md", "contexts", "1 context fallback")]
+    assert not plan([found()], [indexed(context_counts={"written": 3})], retry=True).owed
+
+
+def test_contexts_that_wait_are_done_with_other_work_on_the_document() -> None:
+    row = indexed(context_counts=COUNTS)
+    edited = plan([found(size=11)], [row], take_up={"budget"})
+    assert work(edited) == [("a.md", "documents", "changed")]
+    other_table = plan([found()], [row], take_up={"budget"}, target="search_2")
+    assert work(other_table) == [("a.md", "contexts", "2 contexts pending: budget")]
+    assert not edited.work[0].only_awaited
+    assert not other_table.work[0].only_awaited
+    other_method = plan([found()], [row], replace(HASHES, context="y"), take_up={"budget"})
+    assert work(other_method) == [("a.md", "contexts", "settings: contexts")]
+
+
+def test_contexts_that_wait_need_no_source() -> None:
+    made = plan([], [indexed(context_counts=COUNTS)], take_up={"budget"}, scan=SourceScan("docs", unreachable="gone"))
+    assert work(made) == [("a.md", "contexts", "2 contexts pending: budget")]
+    assert made.work[0].file is None

@@ -34,7 +34,7 @@ def interrupt_after(point: str, times: int):
 
 def build_half(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin a table for other languages and stop after its first batch of one document."""
-    monkeypatch.setattr("ctx_pipeline.refresh.BATCH_DOCUMENTS", 1)
+    monkeypatch.setattr("ctx_pipeline.index.batches.BATCH_DOCUMENTS", 1)
     project.write_settings(search={"languages": ["English"]})
     with pytest.raises(StoppedError):
         project.refresh(on_commit=interrupt_after("ledger", 1))
@@ -194,7 +194,7 @@ def test_one_text_that_the_embedder_refuses_fails_one_document(
 def test_an_embedder_that_is_down_stops_the_refresh_and_loses_nothing(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctx_pipeline.refresh.BATCH_DOCUMENTS", 1)
+    monkeypatch.setattr("ctx_pipeline.index.batches.BATCH_DOCUMENTS", 1)
     for n in range(3):
         project.write(f"d{n}.md", TEXT + str(n))
     original, calls = HashingEmbedder.embed_passages, []

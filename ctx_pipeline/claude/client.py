@@ -6,11 +6,14 @@ import asyncio
 import math
 import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import SecretStr, TypeAdapter, ValidationError
@@ -254,11 +257,51 @@ def _usable_key(given: SecretStr | str | None) -> SecretStr:
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end from code that is not asynchronous, also below a running event loop (a notebook)."""
-    if not _in_event_loop():
-        return asyncio.run(coroutine)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
+    """Run a coroutine to its end from code that is not asynchronous, also below a running event loop (a notebook).
+
+    A signal whose handler raises (Dagster's do) cancels the coroutine, and reaches the handler when that has ended. The
+    handler alone would raise in whatever callback happens to run, where asyncio takes it for an error of that call.
+    """
+    if _in_event_loop():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, coroutine).result()
+    handlers, received = _signal_handlers(), list[int]()
+
+    async def run() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def interrupt(number: int, frame: object) -> None:
+            received.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+
+        for number in handlers:
+            signal.signal(number, interrupt)
+        return await coroutine
+
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        raise KeyboardInterrupt from None
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received:
+            handlers[number](number, None)
+
+
+def _signal_handlers() -> dict[int, Callable[[int, FrameType | None], Any]]:
+    """Handlers of this process's own; asyncio itself takes care of Python's."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    return {
+        number: handler
+        for number, handler in handlers.items()
+        if callable(handler) and handler is not signal.default_int_handler
+    }
 
 
 def _in_event_loop() -> bool:

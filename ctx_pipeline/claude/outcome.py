@@ -53,6 +53,7 @@ class Reason(StrEnum):
     NO_KEY = "no_key"
     AUTH = "auth"
     SPEND_LIMIT = "spend_limit"
+    BUDGET = "budget"
     BAD_REQUEST = "bad_request"
     NOT_FOUND = "not_found"
     TOO_LARGE = "too_large"

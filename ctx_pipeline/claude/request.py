@@ -27,7 +27,8 @@ class Request:
     """A single-turn request. Thinking is always off, so that `max_tokens` bounds the answer alone.
 
     The API refuses empty text, more than 4 marked blocks, and a "1h" mark after a "5m" one. With `json_schema` the
-    answer is JSON of that schema. `label` says what the cost belongs to, such as a doc_id; it is not sent.
+    answer is JSON of that schema. Not sent: `label`, what the cost belongs to, such as a doc_id; and `view`, the number
+    of the first block, which several requests share. Limiters admit lower numbers first.
     """
 
     model: str
@@ -36,6 +37,7 @@ class Request:
     system: str = ""
     json_schema: Mapping[str, Any] | None = None
     label: str = ""
+    view: int = 0
 
     def params(self) -> dict[str, Any]:
         """The arguments of `messages.create`, the same bytes for the same request."""

@@ -13,6 +13,10 @@ from ctx_pipeline.documents.model import Document
 
 Status = Literal["written", "fallback", "pending"]
 NO_USAGE = Usage()
+FREE_METHODS = frozenset({"outline", "none"})
+"""Methods that ask no model; all others pay for calls."""
+EMULATOR = "emulator"
+"""The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class Context:
     method: str
     status: Status = "written"
     reason: str = ""
-    """Why the status is `fallback` or `pending`: `no_key`, `budget`, `auth`, `deferred`, `batch`, or a message."""
+    """Of a `pending` context: `no_key`, `budget`, `auth`, `unavailable`, `deferred`, `batch`. Of a `fallback`: what
+    went wrong. Of a `written` one that an earlier version of its document had: from when it is, and the drift."""
     attempts: int = 1
     memo_key: str = ""
     """Key of the paid request behind the text; empty for contexts that cost nothing."""
@@ -42,16 +47,23 @@ class Written:
     usd: Decimal = Decimal(0)
     calls: int = 0
     """Calls that were answered; contexts used again cost none."""
+    reused: int = 0
+    """Contexts that were paid for earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far the contexts of a refresh are."""
 
-    done: int
-    total: int
-    usage: Usage
-    usd: Decimal
+    done: int = 0
+    total: int = 0
+    usage: Usage = NO_USAGE
+    usd: Decimal = Decimal(0)
+
+    def __add__(self, other: Progress) -> Progress:
+        return Progress(
+            self.done + other.done, self.total + other.total, self.usage + other.usage, self.usd + other.usd
+        )
 
 
 class Contextualizer(Protocol):
@@ -60,9 +72,11 @@ class Contextualizer(Protocol):
     method: str
     fingerprint: str
     """Identity of everything that affects a context; the context stage's hash."""
+    warnings: list[str]
+    """What a person should know or do; grows, one line for each cause."""
 
     def can_take_up(self) -> frozenset[str]:
-        """Reasons of pending contexts (`no_key`, `budget`, `auth`) that no longer hold, so that a refresh tries again.
+        """Reasons of pending contexts that no longer hold, or may not, so that a refresh tries again.
 
         Reads settings and environment only.
         """

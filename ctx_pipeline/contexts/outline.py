@@ -41,6 +41,7 @@ class OutlineContextualizer:
     def __init__(self, max_tokens: int, count_tokens: Callable[[Sequence[str]], list[int]], tokenizer: str) -> None:
         """Contexts are at most `max_tokens` long as `count_tokens` (identified by `tokenizer`) counts."""
         self.fingerprint = f"outline/{VERSION}/{max_tokens}/{tokenizer}"
+        self.warnings: list[str] = []
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
 
@@ -54,18 +55,20 @@ class OutlineContextualizer:
         progress: Callable[[Progress], None] = lambda progress: None,
     ) -> list[Written | Exception]:
         """See Contextualizer."""
+        return [Written(contexts) for contexts in self.contexts(documents)]
+
+    def contexts(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> list[list[Context]]:
+        """The contexts of each document."""
         outlines = [_Outline(document, chunks) for document, chunks in documents]
         paths = [
             [outline.path(chunk) for chunk in chunks] for outline, (_, chunks) in zip(outlines, documents, strict=True)
         ]
         fitted = self._fit(sorted({path for of_document in paths for path in of_document}))
         return [
-            Written(
-                [
-                    Context(text=fitted[path], keywords=outline.keywords(chunk), method=self.method)
-                    for path, chunk in zip(of_document, chunks, strict=True)
-                ]
-            )
+            [
+                Context(text=fitted[path], keywords=outline.keywords(chunk), method=self.method)
+                for path, chunk in zip(of_document, chunks, strict=True)
+            ]
             for outline, of_document, (_, chunks) in zip(outlines, paths, documents, strict=True)
         ]
 
@@ -95,6 +98,9 @@ class NoContextualizer:
 
     method = "none"
     fingerprint = "none/1"
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
 
     def can_take_up(self) -> frozenset[str]:
         """See Contextualizer. Nothing is ever pending."""

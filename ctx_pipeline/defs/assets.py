@@ -91,4 +91,7 @@ def _materialize(
     uri = pipeline.settings.storage.uri
     with storage_lock(uri, f"the Dagster run {context.run_id}"), held_open(context.instance, context.run_id):
         fail_dead_runs(context.instance)
-        return pipeline.materialize(doc_ids, stages, context.run_id, sink)
+        failures = pipeline.materialize(doc_ids, stages, context.run_id, sink)
+    for warning in pipeline.contextualizer.warnings:
+        context.log.warning(warning)
+    return failures

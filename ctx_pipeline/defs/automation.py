@@ -67,7 +67,7 @@ def source_changes_sensor() -> dg.SensorDefinition:
             busy = run_in_progress(context.instance, time.time())
             if busy:
                 return dg.SkipReason(f"refresh {busy} is on its way")
-            plan = opened.plan()
+            plan = opened.plan(take_up=False)
             opened.settle(plan)
         except CtxError as error:
             return dg.SkipReason(str(error))

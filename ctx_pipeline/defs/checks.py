@@ -1,16 +1,17 @@
-"""Asset checks of the index: they ask the tables, and run at the end of each refresh or from the UI."""
+"""Asset checks: they ask the tables, and run at the end of each refresh or from the UI."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
 
+from ctx_pipeline.defs.events import reason_list
 from ctx_pipeline.defs.resources import PipelineResource, run_or_fail
 from ctx_pipeline.index.audit import audit, duplicate_ids, quick_damage
+from ctx_pipeline.index.awaited import context_totals, context_warnings, fallback_reasons, pending_by_reason
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.refresh import Pipeline
 
-ASSET = "search_index"
 LISTED = 20
 
 Finding = tuple[bool, dict[str, Any]]
@@ -42,20 +43,38 @@ def index_matches_ledger(pipeline: Pipeline, quick: bool) -> Finding:
     }
 
 
-CHECKS: dict[str, tuple[Check, dg.AssetCheckSeverity]] = {
-    "no_standing_failures": (no_standing_failures, dg.AssetCheckSeverity.WARN),
-    "index_matches_ledger": (index_matches_ledger, dg.AssetCheckSeverity.ERROR),
+def contexts_are_written(pipeline: Pipeline, quick: bool) -> Finding:
+    """No chunk waits for its context or has the outline in place of one; the reasons say what to do."""
+    totals = context_totals(Ledger.read(pipeline.store).rows.values())
+    fallback, pending = fallback_reasons(pipeline.store, totals), pending_by_reason(totals)
+    reasons = {
+        **{f"pending, {reason}": count for reason, count in pending.items()},
+        **{f"fallback, {reason}": count for reason, count in list(fallback.items())[:LISTED]},
+    }
+    return not reasons, {
+        **{f"contexts_{status}": totals[status] for status in ("written", "fallback", "pending")},
+        **{f"contexts_pending_{reason}": count for reason, count in pending.items()},
+        "reasons": reason_list(reasons),
+        "remedies": dg.MetadataValue.md("\n".join(f"- {line}" for line in context_warnings(totals))),
+    }
+
+
+CHECKS: dict[str, tuple[str, Check, dg.AssetCheckSeverity]] = {
+    "contexts_are_written": ("contexts", contexts_are_written, dg.AssetCheckSeverity.WARN),
+    "no_standing_failures": ("search_index", no_standing_failures, dg.AssetCheckSeverity.WARN),
+    "index_matches_ledger": ("search_index", index_matches_ledger, dg.AssetCheckSeverity.ERROR),
 }
+"""Each check with the asset it is of, and what it means when it does not pass."""
 
 
 def index_checks(pipeline: Pipeline, *, quick: bool) -> list[dg.AssetCheckEvaluation]:
     """Evaluations to log at the end of a refresh, also of one whose step then fails."""
     evaluations = []
-    for name, (check, severity) in CHECKS.items():
+    for name, (asset, check, severity) in CHECKS.items():
         passed, metadata = check(pipeline, quick)
         evaluations.append(
             dg.AssetCheckEvaluation(
-                check_name=name, asset_key=dg.AssetKey(ASSET), passed=passed, severity=severity, metadata=metadata
+                check_name=name, asset_key=dg.AssetKey(asset), passed=passed, severity=severity, metadata=metadata
             )
         )
     return evaluations
@@ -67,9 +86,9 @@ def check_definitions() -> Sequence[dg.AssetChecksDefinition]:
 
 
 def _definition(name: str) -> dg.AssetChecksDefinition:
-    check, severity = CHECKS[name]
+    asset, check, severity = CHECKS[name]
 
-    @dg.asset_check(asset=ASSET, name=name, description=(check.__doc__ or "").split("\n")[0])
+    @dg.asset_check(asset=asset, name=name, description=(check.__doc__ or "").split("\n")[0])
     def asset_check(pipeline: PipelineResource) -> dg.AssetCheckResult:
         passed, metadata = run_or_fail(lambda: check(pipeline.open(), False))
         return dg.AssetCheckResult(passed=passed, severity=severity, metadata=metadata)

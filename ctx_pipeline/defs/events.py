@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 from urllib.request import url2pathname
 
 import dagster as dg
 
+from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.contexts.model import Progress
 from ctx_pipeline.documents.model import doc_id_of, partition_key
+from ctx_pipeline.index.awaited import pending_by_reason
 from ctx_pipeline.index.outcome import Outcome
 from ctx_pipeline.index.rows import context_counts
 from ctx_pipeline.index.schemas import SEARCH_COLUMNS, SearchTableSpec, search_schema, text_column
 from ctx_pipeline.index.stages import ASSETS
 from ctx_pipeline.index.tables import blocks
 from ctx_pipeline.index.versions import Stage
+from ctx_pipeline.progress import ContextLine, Throttle
 from ctx_pipeline.summary import NullSink
 
 KEY_BLOCK = 1_000
@@ -41,6 +47,9 @@ class DagsterSink(NullSink):
 
     def __init__(self, context: dg.AssetExecutionContext, keys: PartitionKeys) -> None:
         self._context, self._keys = context, keys
+        self._line, self._tells = ContextLine(), Throttle()
+        self.spent = Progress()
+        """Contexts so far and what they cost, also where the run ends in an error."""
 
     def reconcile_keys(self, doc_ids: Iterable[str]) -> None:
         """See Sink."""
@@ -58,6 +67,13 @@ class DagsterSink(NullSink):
     def documents_removed(self, doc_ids: Sequence[str]) -> None:
         """See Sink."""
         self._keys.remove(doc_ids)
+
+    def contexts_progress(self, progress: Progress) -> None:
+        """See Sink."""
+        self.spent = progress
+        text = self._line.text(progress)
+        if self._tells(progress.done, progress.total):
+            self._context.log.info(text)
 
 
 class PartitionKeys:
@@ -111,12 +127,36 @@ def _chunk_metadata(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def cost_metadata(usage: Usage, usd: Decimal, calls: int) -> dict[str, Any]:
+    """What contexts cost, as numbers that the UI plots over time."""
+    return {
+        "usd": float(usd),
+        "calls": calls,
+        "tokens_input": usage.input,
+        "tokens_cache_write": usage.cache_write,
+        "tokens_cache_read": usage.cache_read,
+        "tokens_output": usage.output,
+        "cache_hit_rate": usage.cache_hit_rate,
+    }
+
+
+def reason_list(reasons: Mapping[str, int]) -> dg.MetadataValue[Any]:
+    """Reasons with their counts, as a Markdown list."""
+    return dg.MetadataValue.md("\n".join(f"- {count}: {reason}" for reason, count in reasons.items()))
+
+
 def _context_metadata(outcome: Outcome) -> dict[str, Any]:
     counts = context_counts(outcome.contexts)
+    fallback = Counter(context.reason for context in outcome.contexts if context.status == "fallback")
+    pending = pending_by_reason(counts)
     return {
         "source": _path(outcome),
         **{f"contexts_{status}": counts.get(status, 0) for status in ("written", "fallback", "pending")},
+        "contexts_reused": outcome.contexts_reused,
+        **({"fallback_reasons": reason_list(fallback)} if fallback else {}),
+        **({"pending_reasons": reason_list(pending)} if pending else {}),
         "method": outcome.contexts[0].method if outcome.contexts else "none needed",
+        **cost_metadata(outcome.usage, outcome.usd, outcome.calls),
         "preview": dg.MetadataValue.md(_preview(outcome)),
     }
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import dagster as dg
 
+from ctx_pipeline.contexts.model import Progress
 from ctx_pipeline.defs.assets import OWNERS
 from ctx_pipeline.defs.checks import index_checks
-from ctx_pipeline.defs.events import DagsterSink, PartitionKeys
+from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, cost_metadata
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
 from ctx_pipeline.defs.sqlite import held_open
 from ctx_pipeline.errors import CtxError, counted
@@ -35,6 +36,7 @@ class Report:
     """What the command line wants back from a refresh that ran in its own process."""
 
     progress: Callable[[int, int], None] = lambda done, total: None
+    contexts_progress: Callable[[Progress], None] = lambda progress: None
     summary: Summary | None = None
     error: CtxError | None = None
     unforeseen: str = ""
@@ -95,12 +97,23 @@ def _refresh(
     context: dg.AssetExecutionContext, pipeline: Pipeline, options: RefreshOptions, report: Report
 ) -> tuple[Summary, dict[str, Any]]:
     context.instance.add_run_tags(context.run_id, process_tags(context.run_id))
-    sink = _RefreshSink(context, PartitionKeys(context.instance, pipeline.settings.dagster.partitions), report.progress)
+    sink = _RefreshSink(context, PartitionKeys(context.instance, pipeline.settings.dagster.partitions), report)
     uri = pipeline.settings.storage.uri
     with storage_lock(uri, f"the refresh {context.run_id}"), held_open(context.instance, context.run_id):
         for run_id in fail_dead_runs(context.instance):
             context.log.warning(f"run {run_id} was marked as failed: its process is gone")
-        summary = pipeline.refresh(context.run_id, sink, options)
+        if pipeline.method_note:
+            context.log.info(pipeline.method_note)
+        try:
+            summary = pipeline.refresh(context.run_id, sink, options)
+        except BaseException:
+            if sink.spent.usage.total_input:
+                usage, usd = sink.spent.usage, sink.spent.usd
+                context.log.warning(
+                    f"at least {usd:.4f} USD were paid before the end, for {usage.total_input + usage.output:,} "
+                    "tokens; the contexts are kept, and are not asked for again"
+                )
+            raise
         for warning in summary.warnings:
             context.log.warning(warning)
         for check in index_checks(pipeline, quick=True):
@@ -111,16 +124,19 @@ def _refresh(
 class _RefreshSink(DagsterSink):
     """Events go to Dagster, progress to its log and to whoever started the refresh."""
 
-    def __init__(
-        self, context: dg.AssetExecutionContext, keys: PartitionKeys, progress: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, context: dg.AssetExecutionContext, keys: PartitionKeys, report: Report) -> None:
         super().__init__(context, keys)
-        self._progress = progress
+        self._report = report
 
     def progress(self, done: int, total: int) -> None:
         """See Sink."""
         self._context.log.info(f"{done} of {total} documents")
-        self._progress(done, total)
+        self._report.progress(done, total)
+
+    def contexts_progress(self, progress: Progress) -> None:
+        """See Sink."""
+        super().contexts_progress(progress)
+        self._report.contexts_progress(progress)
 
 
 def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
@@ -140,9 +156,10 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "vectors_embedded": summary.embedded,
         "vectors_reused": summary.reused,
         "chunks_truncated": summary.truncated,
-        "usd": 0.0,
+        **{f"contexts_pending_{reason}": count for reason, count in summary.pending.items()},
+        **cost_metadata(summary.usage, summary.usd, summary.calls),
         "seconds": round(summary.seconds, 3),
-        "context_method": pipeline.contextualizer.method,
+        "context_method": pipeline.method_note or pipeline.contextualizer.method,
         "embedding_model": pipeline.embedder.name,
         "search_table": tables.live,
         "rows_searchable": pipeline.store.count(tables.live),

@@ -44,14 +44,10 @@ def parse(data: bytes, path: str) -> Parsed:
     suffix = PurePosixPath(path).suffix.lower()
     is_markdown = suffix in MARKDOWN_SUFFIXES
     metadata = _json_object(front_matter(text)) if is_markdown else {}
-    named = metadata.get("title")
-    title = " ".join(str(named).split()) if isinstance(named, str | int | float) else ""
-    if not title and is_markdown:
-        title = _first_heading(text)
     return Parsed(
         text=text,
         media_type=_media_type(suffix),
-        title=(title or title_from_path(path))[:TITLE_CHARS].rstrip(),
+        title=content_title(text, metadata, markdown=is_markdown) or _cut(title_from_path(path)),
         language=detect_language(text),
         metadata=metadata,
     )
@@ -63,6 +59,15 @@ def _media_type(suffix: str) -> str:
     if suffix in HTML_SUFFIXES:
         return "text/html"
     return "text/x-source" if suffix in SOURCE_SUFFIXES else "text/plain"
+
+
+def content_title(text: str, metadata: Mapping[str, object], *, markdown: bool) -> str:
+    """The title that the document gives itself in its front matter or a heading; empty when it has none."""
+    named = metadata.get("title")
+    title = " ".join(str(named).split()) if isinstance(named, str | int | float) else ""
+    if not title and markdown:
+        title = _first_heading(text)
+    return _cut(title)
 
 
 def decode(data: bytes) -> str:
@@ -131,6 +136,10 @@ def _json_value(value: Any) -> object:
 
 def _walk(blocks: Any) -> list[Block]:
     return [inner for block in blocks for inner in (block, *_walk(block.children))]
+
+
+def _cut(title: str) -> str:
+    return title[:TITLE_CHARS].rstrip()
 
 
 def title_from_path(path: str) -> str:

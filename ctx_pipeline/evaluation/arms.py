@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from ctx_pipeline.chunking.model import Chunk
-from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.contexts.model import EMULATOR, FREE_METHODS, Context, Progress
 from ctx_pipeline.contexts.outline import SEPARATOR
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.embedding.protocol import Embedder
@@ -20,14 +21,13 @@ from ctx_pipeline.index.search import SearchIndex
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import StageHashes, digest
+from ctx_pipeline.progress import ContextLine, Throttle
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Settings
 
 Contexts = Mapping[str, Sequence[Context]]
 """Of each document, one for each of its chunks."""
 
-EMULATOR = "emulator"
-"""The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
 BATCH_CHUNKS = 2_000
 _STORED = "documents"
 
@@ -55,22 +55,36 @@ def heading_prefixes(corpus: Corpus) -> Contexts:
     }
 
 
-def contexts_to_measure(pipeline: Pipeline, corpus: Corpus) -> Contexts:
-    """The stored contexts, or those that the contextualizer writes for the corpus.
+def contexts_to_measure(
+    pipeline: Pipeline, corpus: Corpus, progress: Callable[[str], None] = lambda line: None
+) -> Contexts:
+    """The stored contexts, or those that the contextualizer writes for the corpus, paid for up to its budget.
 
     Raises NotMeasuredError when there are none, or when an emulator wrote them.
     """
     if pipeline.contextualizer.method == "none":
         raise NotMeasuredError("contexts.method is none")
-    contexts: Contexts = corpus.contexts or _written(pipeline, corpus)
+    contexts: Contexts = corpus.contexts or _written(pipeline, corpus, progress)
     if any(context.method == EMULATOR for own in contexts.values() for context in own):
         raise NotMeasuredError("the contexts were written by an emulator")
     return contexts
 
 
-def _written(pipeline: Pipeline, corpus: Corpus) -> Contexts:
-    doc_ids = list(corpus.documents)
-    results = pipeline.contextualizer.write([(corpus.documents[doc_id], corpus.chunks[doc_id]) for doc_id in doc_ids])
+def _written(pipeline: Pipeline, corpus: Corpus, progress: Callable[[str], None]) -> Contexts:
+    doc_ids, line, told = list(corpus.documents), ContextLine(), Throttle()
+
+    def tell(done: Progress) -> None:
+        text = line.text(done)
+        if told(done.done, done.total):
+            progress(text)
+
+    documents = [(corpus.documents[doc_id], corpus.chunks[doc_id]) for doc_id in doc_ids]
+    # What is paid for goes into the memo, which only the holder of the lock may write.
+    is_paid = pipeline.contextualizer.method not in FREE_METHODS
+    with storage_lock(pipeline.store.uri, "an evaluation") if is_paid else nullcontext():
+        if is_paid:
+            pipeline.store.create()
+        results = pipeline.contextualizer.write(documents, tell)
     written: dict[str, Sequence[Context]] = {}
     for doc_id, result in zip(doc_ids, results, strict=True):
         if isinstance(result, Exception):

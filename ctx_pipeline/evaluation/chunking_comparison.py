@@ -11,6 +11,8 @@ from statistics import fmean
 from typing import get_args
 
 from ctx_pipeline.chunking.model import Chunk
+from ctx_pipeline.context_settings import ContextSettings
+from ctx_pipeline.contexts.model import FREE_METHODS
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.evaluation.arms import ArmIndex, contexts_to_measure, plain_contexts
 from ctx_pipeline.evaluation.corpus import Corpus, rank_of
@@ -18,7 +20,7 @@ from ctx_pipeline.evaluation.metrics import DEPTH, Judged, SignTest, measure, si
 from ctx_pipeline.evaluation.queries import Query
 from ctx_pipeline.index.search import Hit, Mode, SearchIndex
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import LATE_CHUNKING_EMBEDDERS, ContextSettings, Settings, Strategy
+from ctx_pipeline.settings import LATE_CHUNKING_EMBEDDERS, Settings, Strategy
 
 SIZES, OVERLAP_PERCENTS = (256, 512, 1024), (0, 10, 20)
 BUDGET_TOKENS = 5_120
@@ -52,7 +54,7 @@ class Variant:
             }
         )
         embedding = settings.embedding.model_copy(update={"late_chunking": self.late})
-        free = settings.contexts.method in ("outline", "none")
+        free = settings.contexts.method in FREE_METHODS
         contexts = settings.contexts if free else ContextSettings(method="outline")
         return settings.model_copy(update={"chunking": chunking, "embedding": embedding, "contexts": contexts})
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
+from ctx_pipeline.contexts.model import EMULATOR
 from ctx_pipeline.errors import counted
 from ctx_pipeline.evaluation.arms import (
-    EMULATOR,
     ArmIndex,
+    Contexts,
     NotMeasuredError,
     contexts_to_measure,
     heading_prefixes,
@@ -119,7 +121,7 @@ def run_ladder(
     tables = {"plain": plain_contexts(corpus), "headings": heading_prefixes(corpus)}
     problem = ""
     try:
-        tables["contextual"] = contexts_to_measure(pipeline, corpus)
+        tables["contextual"] = contexts_to_measure(pipeline, corpus, progress)
     except NotMeasuredError as reason:
         problem = str(reason)
     indexes: dict[str, SearchIndex] = {}
@@ -159,8 +161,26 @@ def run_ladder(
         queries=len(queries),
         context_method=pipeline.contextualizer.method,
         embedding_model=pipeline.embedder.name,
-        warnings=[*corpus.warnings, *(warning for row in rows for warning in row.warnings)],
+        warnings=[
+            *corpus.warnings,
+            *pipeline.contextualizer.warnings,
+            *_not_written(pipeline, tables.get("contextual", {})),
+            *(warning for row in rows for warning in row.warnings),
+        ],
     )
+
+
+def _not_written(pipeline: Pipeline, contexts: Contexts) -> list[str]:
+    """A warning when the contextual arms are not, or not all, what the method's name promises."""
+    statuses = Counter(context.status for own in contexts.values() for context in own)
+    missing = {status: statuses[status] for status in ("fallback", "pending") if statuses[status]}
+    if not missing:
+        return []
+    kinds = ", ".join(f"{count} {status}" for status, count in missing.items())
+    return [
+        f"{sum(missing.values())} of {statuses.total()} contexts are not written by {pipeline.contextualizer.method} "
+        f"({kinds}): the contextual arms have the outline in their place; `ctx-pipeline status` tells why"
+    ]
 
 
 def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query], rerank: Rerank) -> Row:

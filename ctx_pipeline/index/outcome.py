@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from ctx_pipeline.chunking.model import Chunk
-from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.contexts.model import NO_USAGE, Context, Written
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.source import FoundFile
 from ctx_pipeline.errors import FatalError
@@ -37,6 +39,12 @@ class Outcome:
     document: Document | None = None
     chunks: list[Chunk] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)
+    contexts_reused: int = 0
+    """Contexts written now from what was paid for before."""
+    usage: Usage = NO_USAGE
+    """Tokens of the calls that were made for the document's contexts now; `usd` is their cost."""
+    usd: Decimal = Decimal(0)
+    calls: int = 0
     done: list[Stage] = field(default_factory=list)
     versions: dict[Stage, str] = field(default_factory=dict)
     indexed: dict[str, str] = field(default_factory=dict)
@@ -52,6 +60,14 @@ class Outcome:
     def doc_id(self) -> str:
         """The document."""
         return self.task.doc_id
+
+    def take(self, result: Written | Exception) -> None:
+        """Keep what the contextualizer made of the document."""
+        if isinstance(result, Exception):
+            self.error = result
+        else:
+            self.contexts, self.contexts_reused = result.contexts, result.reused
+            self.usage, self.usd, self.calls = result.usage, result.usd, result.calls
 
 
 class isolated:  # noqa: N801 (used as `with isolated(...)`)

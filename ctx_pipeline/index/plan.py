@@ -6,6 +6,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctx_pipeline.documents.source import FoundFile, SourceScan
+from ctx_pipeline.errors import counted
+from ctx_pipeline.index.awaited import context_totals, pending_by_reason
 from ctx_pipeline.index.ledger import Failure, LedgerRow
 from ctx_pipeline.index.versions import Stage, StageHashes, digest
 from ctx_pipeline.settings import SafetySettings
@@ -22,6 +24,8 @@ class Work:
     """None where the source cannot be read now: the work starts from the stored document."""
     edited: bool = True
     """Whether the content differs, or may differ, from what the live search table holds."""
+    only_awaited: bool = False
+    """Whether nothing is owed but contexts that another attempt may get written."""
 
 
 @dataclass(slots=True)
@@ -38,6 +42,8 @@ class Plan:
     """Standing failures: documents that wait for other content, other settings or their next try."""
     unchanged: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
+    contexts: Mapping[str, int] = field(default_factory=dict)
+    """Contexts as they are stored: by status, and `pending:<reason>` for each reason."""
     warnings: list[str] = field(default_factory=list)
     build: str = ""
     """Name of the search table to build beside the live one, when the settings ask for another."""
@@ -72,15 +78,18 @@ def make_plan(
     safety: SafetySettings,
     damage: Damage | None = None,
     retry: bool = False,
+    take_up: Container[str] = (),
     allow_mass_delete: bool = False,
 ) -> Plan:
     """Compare what is there with what is indexed.
 
     `target` is the search table that the settings ask for (the `live` one, or one being built beside it); `now` is
-    Unix time in seconds. `retry` takes up permanent failures and transient ones that are not due.
+    Unix time in seconds. `retry` takes up permanent failures, transient ones that are not due, and fallback contexts;
+    `take_up` names the reasons of pending contexts that are to be tried again.
     """
     damage = damage or Damage()
-    plan = Plan(build=target if target != live else "")
+    wanted = _Wanted(hashes, target, damage, now, retry, take_up)
+    plan = Plan(build=target if target != live else "", contexts=context_totals(ledger.values()))
     files = {doc_id: file for scan in scans for doc_id, file in scan.files.items()}
     by_name = {scan.name: scan for scan in scans}
     for scan in scans:
@@ -96,40 +105,44 @@ def make_plan(
         if source not in by_name or by_name[source].covers(doc_id):
             gone.setdefault(source, []).append(doc_id)
         elif doc_id in ledger:
-            _plan_stored(ledger[doc_id], hashes, target, damage, now, plan)
+            _plan_stored(ledger[doc_id], wanted, plan)
     for source, doc_ids in gone.items():
         total = sum(1 for doc_id in known if doc_id.partition("/")[0] == source)
         if not allow_mass_delete and _is_mass_deletion(len(doc_ids), total, safety):
             plan.held[source] = len(doc_ids)
             plan.warnings.append(_mass_deletion_message(source, len(doc_ids), total, by_name.get(source), safety))
             for doc_id in ledger.keys() & doc_ids:
-                _plan_stored(ledger[doc_id], hashes, target, damage, now, plan)
+                _plan_stored(ledger[doc_id], wanted, plan)
         else:
             plan.removed += sorted(doc_ids)
 
     for doc_id in sorted(files):
-        _plan_found(files[doc_id], ledger.get(doc_id), hashes, target, damage, now, retry, plan)
+        _plan_found(files[doc_id], ledger.get(doc_id), wanted, plan)
     return plan
 
 
-def _plan_found(
-    file: FoundFile,
-    row: LedgerRow | None,
-    hashes: StageHashes,
-    target: str,
-    damage: Damage,
-    now: float,
-    retry: bool,
-    plan: Plan,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What every document is compared with."""
+
+    hashes: StageHashes
+    target: str
+    damage: Damage
+    now: float
+    retry: bool = False
+    take_up: Container[str] = ()
+
+
+def _plan_found(file: FoundFile, row: LedgerRow | None, wanted: _Wanted, plan: Plan) -> None:
+    hashes, retry = wanted.hashes, wanted.retry
     if row is None:
         plan.work.append(Work(file.doc_id, Stage.DOCUMENTS, "new", file))
         return
     failure = row.failure
     met_before = not retry and _same_content_as_failure(file, row)
-    if failure and met_before and _waits(failure, now, hashes.all, digest(hashes.all, file.max_bytes)):
+    if failure and met_before and _waits(failure, wanted.now, hashes.all, digest(hashes.all, file.max_bytes)):
         # A mark left on a failed document is not owed: its repair needs the same content to pass.
-        _plan_stored(row, hashes, target, damage, now, plan)
+        _plan_stored(row, wanted, plan)
         return
     reason = ""
     if row.writing:
@@ -143,28 +156,28 @@ def _plan_found(
     if reason:
         plan.work.append(Work(file.doc_id, Stage.DOCUMENTS, reason, file))
         return
-    owed = _owed_stage(row, hashes, target, damage)
+    owed = _owed_stage(row, file, wanted)
     if owed is not None:
-        stage, reason = owed
-        plan.work.append(Work(file.doc_id, stage, reason, file, edited=False))
+        plan.work.append(owed)
         return
     plan.unchanged += 1
     if failure is not None or file.mtime_ns != row.mtime_ns:
         plan.notes.append(replace(row, mtime_ns=file.mtime_ns, read_at_ns=file.scanned_at_ns, failure=None))
 
 
-def _plan_stored(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage, now: float, plan: Plan) -> None:
+def _plan_stored(row: LedgerRow, wanted: _Wanted, plan: Plan) -> None:
     """Work that needs no source: what follows from the stored document."""
     failure = row.failure
     if failure is not None:
         plan.failed[row.doc_id] = failure.reason
     if not row.content_hash or row.writing:
         return
-    if failure is not None and failure.content_hash == row.content_hash and _waits(failure, now, hashes.all):
+    met_stored = failure is not None and failure.content_hash == row.content_hash
+    if failure is not None and met_stored and _waits(failure, wanted.now, wanted.hashes.all):
         return  # the stored document itself failed
-    owed = _owed_stage(row, hashes, target, damage)
-    if owed is not None and owed[0] > Stage.DOCUMENTS:
-        plan.work.append(Work(row.doc_id, owed[0], owed[1], None, edited=False))
+    owed = _owed_stage(row, None, wanted)
+    if owed is not None and owed.stage > Stage.DOCUMENTS:
+        plan.work.append(owed)
 
 
 def stored_work(rows: Iterable[LedgerRow | None], hashes: StageHashes, target: str, now: float) -> list[Work]:
@@ -172,23 +185,36 @@ def stored_work(rows: Iterable[LedgerRow | None], hashes: StageHashes, target: s
     plan = Plan()
     for row in rows:
         if row is not None:
-            _plan_stored(row, hashes, target, Damage(), now, plan)
+            _plan_stored(row, _Wanted(hashes, target, Damage(), now), plan)
     return plan.work
 
 
-def _owed_stage(row: LedgerRow, hashes: StageHashes, target: str, damage: Damage) -> tuple[Stage, str] | None:
-    reasons: list[tuple[Stage, str]] = []
+def _owed_stage(row: LedgerRow, file: FoundFile | None, wanted: _Wanted) -> Work | None:
+    """What a document of unchanged content is owed."""
+    hashes, reasons = wanted.hashes, list[tuple[Stage, str]]()
     if row.parse != hashes.parse:
         reasons.append((Stage.DOCUMENTS, "settings: parse"))
     elif row.chunk != hashes.chunk:
         reasons.append((Stage.CHUNKS, "settings: chunking"))
     elif row.context != hashes.context:
         reasons.append((Stage.CONTEXTS, "settings: contexts"))
-    elif row.indexed.get(target) != hashes.version(Stage.SEARCH, row.content_hash):
+    elif row.indexed.get(wanted.target) != hashes.version(Stage.SEARCH, row.content_hash):
         reasons.append((Stage.SEARCH, "settings: search table"))
-    if row.doc_id in damage.stages:
-        reasons.append((damage.stages[row.doc_id], "rows missing"))
-    return min(reasons, default=None)
+    if row.doc_id in wanted.damage.stages:
+        reasons.append((wanted.damage.stages[row.doc_id], "rows missing"))
+    stage, reason = min(reasons, default=(None, ""))
+    awaited = _awaited(row, wanted) if stage is None or stage > Stage.CONTEXTS else ""
+    if awaited:
+        return Work(row.doc_id, Stage.CONTEXTS, awaited, file, edited=False, only_awaited=stage is None)
+    return None if stage is None else Work(row.doc_id, stage, reason, file, edited=False)
+
+
+def _awaited(row: LedgerRow, wanted: _Wanted) -> str:
+    """The contexts of a document that are to be tried again; empty for none."""
+    pending = pending_by_reason(row.context_counts)
+    tried = [f"{counted(n, 'context')} pending: {reason}" for reason, n in pending.items() if reason in wanted.take_up]
+    fallback = row.context_counts.get("fallback", 0)
+    return ", ".join(tried + [f"{counted(fallback, 'context')} fallback"] * (wanted.retry and fallback > 0))
 
 
 def _waits(failure: Failure, now: float, *settings: str) -> bool:

@@ -12,6 +12,7 @@ from ctx_pipeline.errors import StorageError
 SCHEMA_VERSION = "1"
 
 DOCUMENTS, CHUNKS, CONTEXTS, LEDGER, STATE = "documents", "chunks", "contexts", "ledger", "state"
+MEMO = "memo"
 
 
 def _key(name: str) -> pa.Field:
@@ -88,6 +89,28 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     STATE: pa.schema([_key("name"), pa.field("value", pa.string())]),
 }
+
+MEMO_SCHEMA = pa.schema(
+    [
+        _key("memo_key"),
+        pa.field("context", pa.string()),
+        pa.field("method", pa.string()),
+        pa.field("model", pa.string()),
+        pa.field("doc_id", pa.string()),
+        pa.field("place", pa.string()),
+        pa.field("shape", pa.string()),
+        pa.field("chunk_set", pa.string()),
+        pa.field("members", pa.binary()),
+        pa.field("written_at", pa.timestamp("us", tz="UTC")),
+        pa.field("input_tokens", pa.int64()),
+        pa.field("cache_write_5m_tokens", pa.int64()),
+        pa.field("cache_write_1h_tokens", pa.int64()),
+        pa.field("cache_read_tokens", pa.int64()),
+        pa.field("output_tokens", pa.int64()),
+        pa.field("usd", pa.float64()),
+    ]
+)
+"""Of a table that is made when the first context is paid for: an index without one is whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ctx_pipeline.chunking.model import Chunker
-from ctx_pipeline.contexts.model import Contextualizer
+from ctx_pipeline.contexts.model import Contextualizer, Progress
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.documents.source import content_hash, read_bytes
@@ -51,11 +51,13 @@ class StageRunner:
         run_id: str,
         *,
         on_commit: Callable[[str], None] = lambda point: None,
+        on_contexts: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
-        """`on_commit` is told of every durable step by its name."""
+        """`on_commit` is told of every durable step by its name, `on_contexts` how far all contexts so far are."""
         self._store, self._ledger, self._hashes = store, ledger, hashes
         self._chunker, self._contextualizer = chunker, contextualizer
         self._search_tables, self._run_id, self._on_commit = search_tables, run_id, on_commit
+        self._on_contexts, self._contexts_before = on_contexts, Progress()
         self._roots = {source.name: source.path for source in settings.source}
 
     def run(self, tasks: Sequence[Task]) -> list[Outcome]:
@@ -147,12 +149,13 @@ class StageRunner:
     def _contexts(self, outcomes: Sequence[Outcome]) -> None:
         fresh = [o for o in outcomes if Stage.CONTEXTS in o.task.stages]
         if fresh:
-            results = self._contextualizer.write([(_document(o), o.chunks) for o in fresh])
+            before = self._contexts_before
+            documents = [(_document(o), o.chunks) for o in fresh]
+            results = self._contextualizer.write(documents, lambda progress: self._on_contexts(before + progress))
             for outcome, result in zip(fresh, results, strict=True):
-                if isinstance(result, Exception):
-                    outcome.error = result
-                else:
-                    outcome.contexts = result.contexts
+                outcome.take(result)
+                size = len(outcome.chunks)
+                self._contexts_before += Progress(size, size, outcome.usage, outcome.usd)
         self._write(CONTEXTS, Stage.CONTEXTS, fresh, lambda o, v: rows.context_rows(o.doc_id, o.contexts, v))
         stored = [o for o in outcomes if Stage.CONTEXTS not in o.task.stages]
         found = _by_document(self._store, CONTEXTS, stored)
@@ -251,6 +254,8 @@ class StageRunner:
             )
             version = hashes.version(Stage.SEARCH, document.content_hash)
             consistent = as_indexed == (document.content_hash, hashes.parse, hashes.chunk, hashes.context, version)
+            if Stage.CONTEXTS in outcome.done:  # rows of one version may still wait for a context, or have got it
+                consistent &= row.context_counts == rows.context_counts(outcome.contexts)
             return replace(row, writing=before if consistent else self._run_id)
         read = Stage.DOCUMENTS in outcome.done
         failure = row.failure
