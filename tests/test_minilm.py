@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from ctx_pipeline.chunking.model import embedder_chunk_tokens
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.minilm import MODEL, VOCABULARY, MiniLMEmbedder, WordPieceTokenizer, read_vocabulary
 from ctx_pipeline.embedding.package_file import PackageFile
 from ctx_pipeline.errors import FatalError
-from ctx_pipeline.index.versions import embedder_chunk_tokens
 from ctx_pipeline.settings import EmbeddingSettings
 
 HOSTILE = {
