@@ -115,7 +115,8 @@ def test_a_refused_key_stops_the_calls_and_keeps_what_was_paid_for(project: Proj
     assert (summary.contexts["written"], summary.pending.keys()) == (3, {"auth"})
     assert len(api.bill.entries) == 4
     api.faults.clear()
-    assert project.refresh().contexts["reused"] == 3
+    assert project.refresh().contexts["pending"] == 0
+    assert len(api.bill.answered) == 6
     assert {status for status, _ in stored(project)} == {"written"}
     assert len(api.bill.answered) == memo_rows(project)
 

@@ -183,7 +183,10 @@ def test_contexts_of_an_emulator_never_enter_the_table(project: Project, queries
     contextual = [row for row in ladder.rows if row.name.startswith("+")]
     assert [row.measures for row in contextual] == [None] * 3
     assert all("emulator" in row.not_measured for row in contextual)
-    assert ladder.served is not None and ladder.served.name == ladder_module.HYBRID
+    assert ladder.served is None
+    project.write_settings(evaluation={"min_recall": 0.1})
+    pipeline = Pipeline(project.settings, contextualizer=Emulated())
+    assert "was not measured" in evaluate_corpus(pipeline, queries, files=True).shortfall
 
 
 def test_contexts_that_are_not_written_are_told_of(

@@ -92,6 +92,6 @@ def test_chunks_of_a_document_that_was_found_well_come_before_others() -> None:
 
 @given(st.dictionaries(st.text("ab#01", min_size=1, max_size=4), st.floats(0.001, 1), min_size=1), st.floats(0, 10))
 def test_the_best_item_stays_the_best(scores: dict[str, float], weight: float) -> None:
-    added = add_document_ranks(scores, lambda item: item[0], weight)
+    added = add_document_ranks(scores, lambda item: item[0], weight, 60)
     best = ranked(scores)[0]
     assert added[best] == max(added.values())

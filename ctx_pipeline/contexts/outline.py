@@ -138,9 +138,11 @@ class _Outline:
         headings = chunk.heading_path
         title = self._title if chunk.start >= self._titled_from else ""
         repeated = bool(headings) and self._is_title(headings[0])
+        if headings:  # of source code, chunking by structure names the definitions already
+            return tuple(part for part in (title, *headings[repeated:]) if part)
         first = chunk.start + len(chunk.text) - len(chunk.text.lstrip())
         enclosing = [definition.name for definition in self._definitions.enclosing(first)]
-        return tuple(part for part in (title, *headings[repeated:], *enclosing) if part)
+        return tuple(part for part in (title, *enclosing) if part)
 
     def _is_title(self, heading: str) -> bool:
         return heading[:TITLE_CHARS].rstrip().casefold() == self._title.casefold()

@@ -11,7 +11,7 @@ from ctx_pipeline.defs.resources import PipelineResource, run_or_fail
 from ctx_pipeline.errors import CtxError, SettingsError
 from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
 from ctx_pipeline.evaluation.ladder import Row
-from ctx_pipeline.evaluation.metrics import CUTOFFS
+from ctx_pipeline.evaluation.metrics import CUTOFFS, DEPTH
 from ctx_pipeline.evaluation.report import markdown, plot_png
 from ctx_pipeline.refresh import Pipeline
 
@@ -77,18 +77,12 @@ def _evaluate(pipeline: Pipeline, log: Any) -> Evaluation:
 
 def _metadata(evaluation: Evaluation) -> dict[str, Any]:
     """Numbers, which the UI plots over time, of what searches get and of every arm; the table; the drawing."""
-    ladder, served = evaluation.ladder, evaluation.ladder.served
-    assert served is not None and served.measures is not None  # the plain arms need neither key nor model
+    ladder = evaluation.ladder
     return {
         "ladder": dg.MetadataValue.md(markdown(ladder)),
         "plot": _plot(evaluation),
-        **{f"recall_at_{k}": served.measures.recall[k] for k in CUTOFFS},
-        "failure_rate": served.measures.failure_rate,
-        "mrr": served.measures.mrr,
-        "ndcg_at_10": served.measures.ndcg_at_10,
-        "served_arm": served.name,
-        **{f"recall_at_20: {row.name}": row.measures.recall[20] for row in ladder.rows if row.measures},
-        **_costs(served),
+        **(_of_served(ladder.served) if ladder.served else {}),
+        **{f"recall_at_{DEPTH}: {row.name}": row.measures.recall[DEPTH] for row in ladder.rows if row.measures},
         "queries": ladder.queries,
         "documents": ladder.documents,
         "chunks": ladder.chunks,
@@ -98,9 +92,18 @@ def _metadata(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _costs(served: Row) -> dict[str, Any]:
-    usd = {} if served.usd_per_query is None else {"usd_per_query": served.usd_per_query}
-    return {"chunks_truncated": served.truncated, "seconds_per_query": served.seconds_per_query, **usd}
+def _of_served(row: Row) -> dict[str, Any]:
+    assert row.measures is not None
+    return {
+        "served_arm": row.name,
+        **{f"recall_at_{k}": row.measures.recall[k] for k in CUTOFFS},
+        "failure_rate": row.measures.failure_rate,
+        "mrr": row.measures.mrr,
+        "ndcg_at_10": row.measures.ndcg_at_10,
+        "chunks_truncated": row.truncated,
+        "seconds_per_query": row.seconds_per_query,
+        **({} if row.usd_per_query is None else {"usd_per_query": row.usd_per_query}),
+    }
 
 
 def _plot(evaluation: Evaluation) -> Any:
@@ -112,16 +115,14 @@ def _plot(evaluation: Evaluation) -> Any:
 
 
 def _check(evaluation: Evaluation, pipeline: Pipeline) -> dg.AssetCheckResult:
-    served = evaluation.ladder.served
-    assert served is not None and served.measures is not None
-    minimum = pipeline.settings.evaluation.min_recall
+    served, minimum = evaluation.ladder.served, pipeline.settings.evaluation.min_recall
     return dg.AssetCheckResult(
         check_name=CHECK,
         passed=not evaluation.shortfall,
         description=evaluation.shortfall or None,
         metadata={
-            "recall_at_20": served.measures.recall[20],
-            "arm": served.name,
+            **({f"recall_at_{DEPTH}": served.measures.recall[DEPTH]} if served and served.measures else {}),
+            "arm": served.name if served else "not measured",
             "min_recall": dg.MetadataValue.text("not set") if minimum is None else minimum,
         },
     )

@@ -63,9 +63,14 @@ def open_corpus(pipeline: Pipeline, *, files: bool, chunks: Path | None) -> tupl
 
 
 def _shortfall(ladder: Ladder, min_recall: float | None) -> str:
-    served = ladder.served
-    if min_recall is None or served is None or served.measures is None:
+    if min_recall is None:
         return ""
+    served = ladder.served
+    if served is None or served.measures is None:
+        reasons = {row.not_measured for row in ladder.rows if row.not_measured}
+        return (
+            f"evaluation.min_recall = {min_recall}: what searches get was not measured ({'; '.join(sorted(reasons))})"
+        )
     recall = served.measures.recall[DEPTH]
     if recall >= min_recall:
         return ""

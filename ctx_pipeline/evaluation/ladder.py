@@ -35,6 +35,9 @@ CONTEXTUAL_EMBEDDINGS = "+ contextual embeddings"
 CONTEXTUAL_BM25 = "+ contextual BM25"
 RERANKING = "+ reranking"
 
+GIVE_UP_AFTER = 3
+"""Queries that a reranker may fail before it counts as not usable, from the first on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -98,8 +101,9 @@ class Ladder:
 
     @property
     def served(self) -> Row | None:
-        """What searches get: both legs, with contexts and reranking as far as they were measured."""
-        return next((row for name in (RERANKING, CONTEXTUAL_BM25, HYBRID) if (row := self.row(name))), None)
+        """What searches get with these settings, None when that was not measured."""
+        contextual = HYBRID if self.context_method == "none" else CONTEXTUAL_BM25
+        return self.row(RERANKING) or self.row(contextual)
 
 
 def run_ladder(
@@ -198,7 +202,7 @@ def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query
         found.append([hit.chunk_id for hit in result.hits])
         if result.rerank:
             reports.append(result.rerank)
-        if step.rerank and not reports:
+        if step.rerank and not reports and len(judged) == min(GIVE_UP_AFTER, len(queries)):
             raise NotMeasuredError(" ".join(result.warnings))
         if reports and reports[-1].model == EMULATOR:
             raise NotMeasuredError("an emulator answered for the reranker")

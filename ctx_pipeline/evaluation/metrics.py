@@ -54,7 +54,6 @@ class Judged:
 class Measures:
     """Means over all queries; a query without a result counts 0."""
 
-    queries: int
     recall: Mapping[int, float]
     hit_rate: Mapping[int, float]
     mrr: float
@@ -71,7 +70,6 @@ def measure(judged: Sequence[Judged]) -> Measures:
     if not judged:
         raise ValueError("no query to measure")
     return Measures(
-        queries=len(judged),
         recall={k: fmean(one.recall(k) for one in judged) for k in CUTOFFS},
         hit_rate={k: fmean(one.hit(k) for one in judged) for k in CUTOFFS},
         mrr=fmean(one.reciprocal_rank() for one in judged),

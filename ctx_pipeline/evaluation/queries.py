@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,8 +127,3 @@ def _span(values: dict[str, Any]) -> tuple[str, int, int]:
 def _wrong_line(path: Path, number: int, error: Exception, needed: str) -> str:
     reason = f"no {error}" if isinstance(error, KeyError) else str(error)
     return f"{path}, line {number}: {reason}; a line needs {needed}"
-
-
-def unknown_documents(queries: Iterable[Query], known: Iterable[str]) -> list[str]:
-    """Documents that queries name and `known` does not, sorted."""
-    return sorted({span.doc for query in queries for span in query.spans} - set(known))

@@ -8,7 +8,7 @@ Leg = tuple[Sequence[str], float]
 """Items best first, and the leg's weight."""
 
 
-def reciprocal_rank_fusion(legs: Iterable[Leg], k: int = 60) -> dict[str, float]:
+def reciprocal_rank_fusion(legs: Iterable[Leg], k: int) -> dict[str, float]:
     """Score of each item: the sum over the legs of weight / (k + rank), ranks from 1 (Cormack et al. 2009, K = 60).
 
     A leg of weight 0 contributes no item.
@@ -22,7 +22,7 @@ def reciprocal_rank_fusion(legs: Iterable[Leg], k: int = 60) -> dict[str, float]
 
 
 def add_document_ranks(
-    scores: Mapping[str, float], document_of: Callable[[str], str], weight: float, k: int = 60
+    scores: Mapping[str, float], document_of: Callable[[str], str], weight: float, k: int
 ) -> dict[str, float]:
     """`scores` plus weight / (k + rank of the item's document), documents ranked by their best item.
 

@@ -15,6 +15,9 @@ from ctx_pipeline.index.schemas import IDENTIFIERS, text_column
 REFINE_FACTOR = 5
 """Candidates re-scored by exact vectors, as a multiple of the limit: recall@20 of 1.0 for IvfSq at 100,000 rows."""
 
+LANGUAGES_RRF_K = 60
+"""The usual constant: it lets a whole identifier rank first although other rows hold its parts more often."""
+
 
 class Legs:
     """Queries against one version of a table, and the rows of what they found.
@@ -37,12 +40,11 @@ class Legs:
         """The chunks that share words with a query.
 
         Each language's column covers all rows; scores of different columns do not compare, so ranks are fused, with
-        those of `exact` identifiers. The usual constant of 60 lets a whole identifier rank first although other rows
-        hold its parts more often.
+        those of `exact` identifiers.
         """
         words = query_text(query)
         legs = [(self._text(words, text_column(language)), 1.0) for language in languages]
-        return ranked(reciprocal_rank_fusion([*legs, (exact, 1.0)]))[: self._limit]
+        return ranked(reciprocal_rank_fusion([*legs, (exact, 1.0)], LANGUAGES_RRF_K))[: self._limit]
 
     def identifiers(self, query: str) -> list[str]:
         """The chunks that hold an identifier of a query whole, whatever its parts are worth as words."""

@@ -34,7 +34,7 @@ class Hit:
     chunk_id: str
     doc_id: str
     score: float
-    """Reciprocal rank fusion over the legs; comparable within one query only."""
+    """Reciprocal rank fusion of legs and documents; comparable within one query only."""
     text: str
     context: str
     context_status: str
@@ -123,7 +123,7 @@ class SearchIndex:
     def _fused(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
         try:
             return self._search(query, k, mode, where)
-        except (CtxError, KeyboardInterrupt):
+        except CtxError:
             raise
         except Exception as first:
             # Maintenance may have removed the pinned version, or a switch its table, between two reads.
@@ -149,13 +149,11 @@ class SearchIndex:
         keyword_ids: list[str] = []
         exact_ids: list[str] = []
         with ThreadPoolExecutor(1) as pool:
-            if mode != "keyword":
-                embedder = self._embedder_for(spec)
-                nearest = pool.submit(lambda: legs.vector(embedder.embed_query(query)))
+            nearest = pool.submit(self._nearest, legs, spec, query) if mode != "keyword" else None
             if mode != "vector":
                 exact_ids = legs.identifiers(query)
                 keyword_ids = legs.keyword(query, spec.languages, exact_ids)
-            if mode != "keyword":
+            if nearest:
                 vector_ids = nearest.result()
         if mode != "vector" and not keyword_ids:
             found = "; these are the vector leg's" if vector_ids else ""
@@ -168,6 +166,9 @@ class SearchIndex:
         return SearchResult(
             [_hit(rows[chunk], scores[chunk], *(of.get(chunk) for of in ranks)) for chunk in best], warnings
         )
+
+    def _nearest(self, legs: Legs, spec: SearchTableSpec, query: str) -> list[str]:
+        return legs.vector(self._embedder_for(spec).embed_query(query))
 
     def _fuse(self, vector: Sequence[str], keyword: Sequence[str], exact: Sequence[str]) -> dict[str, float]:
         """One leg alone keeps its order and plain reciprocal ranks; two are weighted, and documents count."""
