@@ -149,7 +149,7 @@ def test_contexts_without_a_model_make_no_memo(desk: Desk) -> None:
 KILLED = """
 import os, sys, threading
 from pathlib import Path
-from ctx_pipeline.contexts.calls import Calls
+import ctx_pipeline.contexts.calls as calls
 from tests.contexts_support import *
 from ctx_pipeline.context_settings import ContextSettings
 import ctx_pipeline.contexts.claude as claude
@@ -157,16 +157,16 @@ import ctx_pipeline.contexts.claude as claude
 claude.FLUSH_S = 0.01
 store = Store(Path(sys.argv[1]))
 store.connect()
-original = Calls._notes
+original = calls._notes
 answered = []
 
-def notes(self, reply, group):
+def notes(reply, sheet, group):
     answered.append(group)
     if len(answered) == int(sys.argv[2]):
         os.kill(os.getpid(), 9)
-    return original(self, reply, group)
+    return original(reply, sheet, group)
 
-Calls._notes = notes
+calls._notes = notes
 settings = ContextSettings(method="claude", concurrency=4)
 open_contextualizer(settings, EMBEDDER, store).write([document(prose("quotas", 40), "quotas.md")])
 """
