@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.context_settings import ContextSettings
+from ctx_pipeline.contexts import open_contextualizer
 from ctx_pipeline.contexts.memo import Memo, Paid, drift, place_of, set_digest
 from ctx_pipeline.index.schemas import MEMO
 from ctx_pipeline.index.tables import Store
-from tests.contexts_support import Desk, document, prose, store_at, written
+from tests.contexts_support import EMBEDDER, Desk, document, prose, store_at, written
 from tests.emulators.messages import KEY, MessagesEmulator
 from tests.emulators.process import emulator_process
 
@@ -149,7 +151,7 @@ def test_contexts_without_a_model_make_no_memo(desk: Desk) -> None:
 KILLED = """
 import os, sys, threading
 from pathlib import Path
-from ctx_pipeline.contexts.calls import Calls
+import ctx_pipeline.contexts.calls as calls
 from tests.contexts_support import *
 from ctx_pipeline.context_settings import ContextSettings
 import ctx_pipeline.contexts.claude as claude
@@ -157,16 +159,16 @@ import ctx_pipeline.contexts.claude as claude
 claude.FLUSH_S = 0.01
 store = Store(Path(sys.argv[1]))
 store.connect()
-original = Calls._notes
+original = calls._notes
 answered = []
 
-def notes(self, reply, group):
+def notes(reply, sheet, group):
     answered.append(group)
     if len(answered) == int(sys.argv[2]):
         os.kill(os.getpid(), 9)
-    return original(self, reply, group)
+    return original(reply, sheet, group)
 
-Calls._notes = notes
+calls._notes = notes
 settings = ContextSettings(method="claude", concurrency=4)
 open_contextualizer(settings, EMBEDDER, store).write([document(prose("quotas", 40), "quotas.md")])
 """
@@ -185,8 +187,8 @@ def test_a_killed_process_pays_again_only_for_what_was_under_way_or_not_stored(
             ended = subprocess.run([*command, str(at)], cwd=ROOT, capture_output=True, text=True, check=False)
             assert ended.returncode == -9, ended.stderr
             stored.append(Store(store.uri).count(MEMO))
-        ended = subprocess.run([*command, "-1"], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
+        contextualizer = open_contextualizer(ContextSettings(method="claude"), EMBEDDER, Store(store.uri))
+        written(contextualizer, [document(prose("quotas", 40), "quotas.md")])
         answered = len(api.bill().answered)
     chunks = len(document(prose("quotas", 40))[1])
     assert store.count(MEMO) == chunks

@@ -64,6 +64,16 @@ class Problem:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """What the requests about a view share."""
+
+    number: int
+    view: Block
+    prompt: Prompt
+    grouped: bool
+
+
 @dataclass(frozen=True)
 class _Item:
     chunk: int
@@ -95,20 +105,22 @@ class Calls:
     async def run(self, ask: Ask, views: Sequence[Asked]) -> None:
         """Ask for everything; returns when each context is paid for or has failed. Raises nothing but defects."""
         self._limiter.reset()
-        tasks = [
-            self._group(ask, asked, number, group)
-            for number, asked in enumerate(views)
-            for group in groups(asked.wanted, self._chunks_per_call)
-        ]
+        tasks = []
+        for number, asked in enumerate(views):
+            grouped = self._chunks_per_call > 1 and asked.wanted[0].chunk is not None
+            # One object for all requests: they wait in memory together.
+            view = Block(asked.prompt.view(asked.view, numbered=grouped), "5m" if asked.marked else None)
+            sheet = _Sheet(number, view, asked.prompt, grouped)
+            tasks += [self._group(ask, sheet, group) for group in groups(asked.wanted, self._chunks_per_call)]
         # All are waited for, also when one shows a defect: the others are paid for.
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _group(self, ask: Ask, asked: Asked, number: int, group: Sequence[Wanted], rounds: int = 1) -> None:
+    async def _group(self, ask: Ask, sheet: _Sheet, group: Sequence[Wanted], rounds: int = 1) -> None:
         try:
-            reply = await ask(self._request(asked, number, group))
-            notes = self._notes(reply, group)
+            reply = await ask(self._request(sheet, group))
+            notes = _notes(reply, sheet, group)
         except PermanentCallError as error:
             if error.reason is Reason.NOT_FOUND:
                 self.stop(FatalCallError(str(error), error.reason))
@@ -116,9 +128,8 @@ class Calls:
             elif len(group) > 1:
                 # One chunk may be why all were refused or cut.
                 middle = len(group) // 2
-                await asyncio.gather(
-                    *(self._group(ask, asked, number, half, rounds) for half in (group[:middle], group[middle:]))
-                )
+                halves = (group[:middle], group[middle:])
+                await asyncio.gather(*(self._group(ask, sheet, half, rounds) for half in halves))
             else:
                 self._unanswered = 0
                 self._fail(group, Problem("fallback", f"{error.reason}: {error}"))
@@ -139,7 +150,7 @@ class Calls:
                     first = False
             missing = [wanted for wanted in group if not notes.get(wanted.key)]
             if missing and rounds < MISSING_ROUNDS:
-                await self._group(ask, asked, number, missing, rounds + 1)
+                await self._group(ask, sheet, missing, rounds + 1)
             else:
                 self._fail(missing, Problem("fallback", "empty: the model's answer holds no text for this chunk"))
 
@@ -151,30 +162,30 @@ class Calls:
         for wanted in group:
             self._failed(wanted, problem)
 
-    def _request(self, asked: Asked, number: int, group: Sequence[Wanted]) -> Request:
-        grouped = self._chunks_per_call > 1 and group[0].chunk is not None
-        prompt, chunk = asked.prompt, group[0].chunk
-        if grouped:
-            rest = prompt.group([wanted.number for wanted in group])
+    def _request(self, sheet: _Sheet, group: Sequence[Wanted]) -> Request:
+        chunk, max_tokens = group[0].chunk, self._max_tokens
+        if sheet.grouped:
+            rest = sheet.prompt.group([wanted.number for wanted in group])
+            max_tokens = len(group) * (max_tokens + _JSON_TOKENS)
         else:
-            rest = prompt.summary if chunk is None else prompt.chunk(chunk)
-        view = Block(prompt.view(asked.view, numbered=grouped), "5m" if asked.marked else None)
+            rest = sheet.prompt.summary if chunk is None else sheet.prompt.chunk(chunk)
         return Request(
             model=self._model,
-            max_tokens=len(group) * (self._max_tokens + _JSON_TOKENS) if grouped else self._max_tokens,
-            content=(view, Block(rest)),
-            system=prompt.system,
-            json_schema=GROUP_SCHEMA if grouped else None,
+            max_tokens=max_tokens,
+            content=(sheet.view, Block(rest)),
+            system=sheet.prompt.system,
+            json_schema=GROUP_SCHEMA if sheet.grouped else None,
             label=group[0].doc_id,
-            view=number,
+            view=sheet.number,
         )
 
-    def _notes(self, reply: Reply, group: Sequence[Wanted]) -> dict[str, str]:
-        """The usable contexts by key; numbers that were not asked for are left out."""
-        if self._chunks_per_call == 1 or group[0].chunk is None:
-            return {group[0].key: clean(reply.text)}
-        said = {item.chunk: clean(item.context) for item in reply.parsed(_Group).contexts}
-        return {wanted.key: said.get(wanted.number, "") for wanted in group}
+
+def _notes(reply: Reply, sheet: _Sheet, group: Sequence[Wanted]) -> dict[str, str]:
+    """The usable contexts by key; numbers that were not asked for are left out."""
+    if not sheet.grouped:
+        return {group[0].key: clean(reply.text)}
+    said = {item.chunk: clean(item.context) for item in reply.parsed(_Group).contexts}
+    return {wanted.key: said.get(wanted.number, "") for wanted in group}
 
 
 def groups(wanted: Sequence[Wanted], size: int) -> Iterator[Sequence[Wanted]]:

@@ -19,8 +19,8 @@ TOKEN_MARGIN = 1.5
 """Claude's tokens against those of o200k_base, estimated high: about 1.3 has been reported for current models."""
 _CHARS_PER_TOKEN = 3.0
 """At least, of text that o200k_base packs more tightly than prose, such as runs of spaces."""
-_AROUND_TOKENS = 2_000
-"""Title, headings, delimiters, and the chunk a second time, in o200k_base."""
+_AROUND_TOKENS = 3_000
+"""Wording, title, headings, delimiters, and the chunk a second time, in o200k_base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,8 @@ class Requests:
         """Tokens (o200k_base) of the largest view whose requests cost the lower price, estimated low."""
         if self.prices is None:
             return self.window_tokens
-        texts = [self.prompt("es").system, self.prompt("en").system, self.instruction or ""]
-        around = max(count_tokens(texts)) + _AROUND_TOKENS
+        # Bytes, because counting tokens loads a vocabulary, and every command opens a contextualizer.
+        own = [*self.glossary, *self.glossary.values(), self.instruction or ""]
+        around = sum(len(text.encode()) for text in own) + _AROUND_TOKENS
         most = min(self.prices.step_tokens or math.inf, self.prices.context_window_tokens)
         return int(most / TOKEN_MARGIN) - around

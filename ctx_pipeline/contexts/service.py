@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -35,8 +35,8 @@ class Service(Protocol):
 
     limiter: AdaptiveLimiter
 
-    def open(self, count_usage: CountUsage) -> Any:
-        """An async context manager that gives an `Ask`; calls raise CallError. `count_usage` is told what is paid for.
+    def open(self, count_usage: CountUsage) -> AbstractAsyncContextManager[Ask]:
+        """Calls raise CallError. `count_usage` is told what is paid for.
 
         Raises FatalCallError without a usable key.
         """
