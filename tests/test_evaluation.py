@@ -202,6 +202,15 @@ def test_contexts_that_are_not_written_are_told_of(
     assert evaluate(project, queries).ladder.warnings == []
 
 
+def test_without_a_key_contexts_of_a_model_are_not_measured(project: Project, queries: Path) -> None:
+    project.write("dos.md", "\n\n".join(f"# Parte {n}\n\n" + "palabra " * 300 for n in range(3)))
+    project.write_settings(contexts={"method": "claude"})
+    ladder = evaluate(project, queries, files=True).ladder
+    contextual = [row for row in ladder.rows if row.name.startswith("+")]
+    assert [row.measures for row in contextual] == [None] * 3
+    assert contextual[0].not_measured == "no context is written by claude (no_key)"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

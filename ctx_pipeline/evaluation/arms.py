@@ -29,6 +29,7 @@ Contexts = Mapping[str, Sequence[Context]]
 """Of each document, one for each of its chunks."""
 
 BATCH_CHUNKS = 2_000
+LISTED = 3
 _STORED = "documents"
 
 
@@ -60,13 +61,18 @@ def contexts_to_measure(
 ) -> Contexts:
     """The stored contexts, or those that the contextualizer writes for the corpus, paid for up to its budget.
 
-    Raises NotMeasuredError when there are none, or when an emulator wrote them.
+    Raises NotMeasuredError when there are none, when an emulator wrote them, or when the outline stands in for all.
     """
-    if pipeline.contextualizer.method == "none":
+    method = pipeline.contextualizer.method
+    if method == "none":
         raise NotMeasuredError("contexts.method is none")
     contexts: Contexts = corpus.contexts or _written(pipeline, corpus, progress)
-    if any(context.method == EMULATOR for own in contexts.values() for context in own):
+    every = [context for own in contexts.values() for context in own]
+    if any(context.method == EMULATOR for context in every):
         raise NotMeasuredError("the contexts were written by an emulator")
+    missing = {context.reason for context in every if context.status != "written"}
+    if missing and all(context.method in FREE_METHODS for context in every if context.status == "written"):
+        raise NotMeasuredError(f"no context is written by {method} ({', '.join(sorted(missing)[:LISTED])})")
     return contexts
 
 
