@@ -411,3 +411,18 @@ def test_a_search_is_reranked_by_claude(api: MessagesEmulator, project: Project)
     assert [hit.doc_id for hit in result.hits] == ["docs/4.md", "docs/3.md"]
     assert result.rerank is not None
     assert result.rerank.model == "emulator"
+
+
+def test_a_search_takes_the_prices_of_the_settings_and_reads_them_once(api: MessagesEmulator, project: Project) -> None:
+    for n in range(5):
+        project.write(f"{n}.md", f"value {n}\n")
+    prices = project.write_prices("claude-haiku-5-5", 1e-6)
+    project.write_settings(search={"rerank": "claude", "rerank_base_url": api.url})
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    report = index.search_with_warnings("value", k=2).rerank
+    assert report is not None
+    assert report.tokens is not None
+    assert report.usd == pytest.approx(1e-6 * report.tokens)
+    prices.unlink()
+    assert index.search_with_warnings("value", k=2).warnings == []

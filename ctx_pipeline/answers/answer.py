@@ -70,16 +70,21 @@ class _Reply:
     citations: list[int]
 
 
-def ask(prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, retry: RetryPolicy | None = None) -> Answer:
+def ask(
+    prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, prices: Prices, retry: RetryPolicy | None = None
+) -> Answer:
     """Send a prompt made of `hits`, and check what comes back.
 
-    Raises FatalError without a usable key, and CtxError when no usable answer can be had.
+    Raises FatalError without a usable key, SettingsError for a model that is not in `prices`, and CtxError when no
+    usable answer can be had.
     """
-    return run_sync(_ask(prompt, hits, settings, retry))
+    return run_sync(_ask(prompt, hits, settings, prices, retry))
 
 
-async def _ask(prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, retry: RetryPolicy | None) -> Answer:
-    async with ClaudeClient(Prices.load(), retry=retry) as client:
+async def _ask(
+    prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, prices: Prices, retry: RetryPolicy | None
+) -> Answer:
+    async with ClaudeClient(prices, retry=retry) as client:
         request = Request(
             settings.model, settings.max_tokens, (Block(prompt.content),), prompt.system, SCHEMA, label="ask"
         )

@@ -179,7 +179,9 @@ class SearchIndex:
 
     def _reranker(self, method: Rerank) -> Reranker | None:
         if method not in self._rerankers:
-            self._rerankers[method] = open_reranker(self._settings.search, method)
+            self._rerankers[method] = open_reranker(
+                self._settings.search, method, prices=self._settings.contexts.prices
+            )
         return self._rerankers[method]
 
     def _embedder_for(self, spec: SearchTableSpec) -> Embedder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ctx_pipeline.errors import CtxError
 from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
@@ -11,11 +12,15 @@ from ctx_pipeline.settings import Rerank, SearchSettings
 
 
 def open_reranker(
-    settings: SearchSettings, method: Rerank | None = None, environ: Mapping[str, str] | None = None
+    settings: SearchSettings,
+    method: Rerank | None = None,
+    environ: Mapping[str, str] | None = None,
+    prices: Path | None = None,
 ) -> Reranker | None:
     """The reranker that settings name, or `method` in its place; None for "none". Loads and connects nothing.
 
-    The settings' model and address hold for their own method, and for any when they name none.
+    The settings' model and address hold for their own method, and for any when they name none. `prices` is the file
+    of Claude's prices, None for the packaged ones.
     """
     method = method or settings.rerank
     environ = os.environ if environ is None else environ
@@ -27,7 +32,7 @@ def open_reranker(
         case "claude":
             from ctx_pipeline.rerank.claude import ClaudeReranker
 
-            return ClaudeReranker(settings.rerank_max_usd, model, base_url)
+            return ClaudeReranker(settings.rerank_max_usd, model, base_url, prices=prices)
         case "voyage":
             from ctx_pipeline.rerank.voyage import VoyageReranker
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ctx_pipeline.claude.client import ClaudeClient, RetryPolicy, run_sync
@@ -39,18 +41,29 @@ class _Bill:
 class ClaudeReranker(Reranker):
     """Claude reads all candidates and lists the best, twice, in orders that cancel each other out (`listwise.rank`).
 
-    A query costs at most `max_usd`. The key is ANTHROPIC_API_KEY, the address `base_url`, else ANTHROPIC_BASE_URL.
+    A query costs at most `max_usd`, by the packaged prices or those of the file `prices`. The key is ANTHROPIC_API_KEY,
+    the address `base_url`, else ANTHROPIC_BASE_URL.
     """
 
     name = "claude"
 
     def __init__(
-        self, max_usd: float, model: str | None = None, base_url: str | None = None, retry: RetryPolicy = RETRY
+        self,
+        max_usd: float,
+        model: str | None = None,
+        base_url: str | None = None,
+        retry: RetryPolicy = RETRY,
+        prices: Path | None = None,
     ) -> None:
         self.model = model or "claude-haiku-5-5"
         self._max_usd = max_usd
         self._base_url = base_url
         self._retry = retry
+        self._prices_file = prices
+
+    @cached_property
+    def _prices(self) -> Prices:
+        return Prices.load(self._prices_file)
 
     def rerank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
         """See Reranker."""
@@ -65,12 +78,12 @@ class ClaudeReranker(Reranker):
         return replace(report, seconds=time.monotonic() - started, usd=float(bill.usd), tokens=bill.tokens)
 
     async def _rank(self, query: str, candidates: Sequence[Candidate], k: int, bill: _Bill) -> Reranked:
-        prices = Prices.load()
-
         def worst_usd(input_tokens: int, output_tokens: int) -> float:
-            return float(prices.cost(Usage(input=input_tokens, output=output_tokens), self.model))
+            return float(self._prices.cost(Usage(input=input_tokens, output=output_tokens), self.model))
 
-        async with ClaudeClient(prices, base_url=self._base_url, count_usage=bill.add, retry=self._retry) as client:
+        async with ClaudeClient(
+            self._prices, base_url=self._base_url, count_usage=bill.add, retry=self._retry
+        ) as client:
 
             async def call(system: str, content: str, schema: Mapping[str, Any], max_tokens: int) -> Answer:
                 request = Request(self.model, max_tokens, (Block(content),), system, schema, label="rerank")
