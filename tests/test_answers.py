@@ -22,6 +22,7 @@ from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.errors import CtxError, FatalError
 from ctx_pipeline.index.search import Hit, SearchIndex
 from ctx_pipeline.settings import AnswerSettings
+from tests.emulators import faults
 from tests.emulators.messages import KEY, MessagesEmulator
 from tests.project import Project
 
@@ -97,6 +98,21 @@ def test_what_the_passages_do_not_hold_is_said(claude: MessagesEmulator) -> None
 def test_an_answer_of_another_shape_is_an_error_not_an_answer(claude: MessagesEmulator) -> None:
     claude.structured = lambda body: {"text": "hola"}
     with pytest.raises(CtxError, match="answered"):
+        ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings(), PRICES, RetryPolicy(attempts=1))
+
+
+@pytest.mark.parametrize(
+    ("fault", "remedy"),
+    [
+        (faults.TRUNCATED, "; raise answers.max_tokens"),
+        (faults.status(413), "; lower -k"),
+        (faults.status(429), "; lower -k if this goes on"),
+    ],
+    ids=str,
+)
+def test_a_failure_names_what_of_ask_to_change(claude: MessagesEmulator, fault: faults.Fault, remedy: str) -> None:
+    claude.faults = [(faults.always, fault)]
+    with pytest.raises(CtxError, match=remedy):
         ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings(), PRICES, RetryPolicy(attempts=1))
 
 

@@ -354,10 +354,11 @@ def test_claude_ranks_and_the_report_is_the_servers_bill(api: MessagesEmulator) 
     [
         (faults.status(401, "invalid x-api-key"), "set ANTHROPIC_API_KEY"),
         (faults.status(404, "model: nonsense"), "check the model's name"),
-        (faults.status(429, retry_after="0"), "429"),
+        (faults.status(413), "413.*; lower search.candidates"),
+        (faults.status(429, retry_after="0"), "429.*; lower search.candidates if this goes on"),
         (faults.status(529), "529"),
         (faults.REFUSAL, "refused"),
-        (faults.TRUNCATED, "max_tokens"),
+        (faults.TRUNCATED, "max_tokens; lower -k or search.candidates"),
         (faults.CLOSE, "connection"),
         (faults.WEB_PAGE, "ANTHROPIC_BASE_URL"),
         (faults.text("no JSON"), "instead of the JSON"),

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ctx_pipeline.claude.client import ClaudeClient, RetryPolicy, run_sync
+from ctx_pipeline.claude.outcome import CallRemedies
 from ctx_pipeline.claude.pricing import Prices
-from ctx_pipeline.claude.request import Block, Request
+from ctx_pipeline.claude.request import DEFAULT_MODEL, Block, Request
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.errors import CtxError, TransientError
 from ctx_pipeline.rerank.listwise import Answer, rank
@@ -24,6 +25,9 @@ RETRY = RetryPolicy(
     attempts=3, unusable_attempts=1, first_wait_s=0.5, longest_wait_s=5, longest_retry_after_s=5, attempt_s=30
 )
 _DEADLINE_S = 60
+REMEDIES = CallRemedies(
+    prompt="lower search.candidates", answer="lower -k or search.candidates", rate="lower search.candidates"
+)
 
 
 @dataclass
@@ -55,7 +59,7 @@ class ClaudeReranker(Reranker):
         retry: RetryPolicy = RETRY,
         prices: Path | None = None,
     ) -> None:
-        self.model = model or "claude-haiku-5-5"
+        self.model = model or DEFAULT_MODEL
         self._max_usd = max_usd
         self._base_url = base_url
         self._retry = retry
@@ -82,7 +86,7 @@ class ClaudeReranker(Reranker):
             return float(self._prices.cost(Usage(input=input_tokens, output=output_tokens), self.model))
 
         async with ClaudeClient(
-            self._prices, base_url=self._base_url, count_usage=bill.add, retry=self._retry
+            self._prices, REMEDIES, base_url=self._base_url, count_usage=bill.add, retry=self._retry
         ) as client:
 
             async def call(system: str, content: str, schema: Mapping[str, Any], max_tokens: int) -> Answer:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctx_pipeline.claude.delimiters import neutralized
+from ctx_pipeline.claude.request import TOKEN_MARGIN
 from ctx_pipeline.errors import CtxError, FatalError, TransientError
 from ctx_pipeline.rerank.model import Candidate, Reranked
 
@@ -31,8 +32,6 @@ REQUEST_TOKENS = 80_000
 """Passages of one request, below the prompt size (100,000 tokens) from which a current model costs five times more."""
 PASSAGE_CHARS = 20_000
 """A longer passage is cut: several must fit one request."""
-TOKEN_MARGIN = 1.5
-"""Claude's tokens against those of o200k_base, estimated high: about 1.3 has been reported for current models."""
 _TOKENS_PER_NUMBER = 4
 _TOKENS_AROUND = 64
 _TOKENS_PER_DELIMITER = 16
