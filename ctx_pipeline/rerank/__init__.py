@@ -1,13 +1,12 @@
-"""Rerankers, the one place that chooses among them, and the fallback when one fails."""
+"""Rerankers, and the one place that chooses among them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from ctx_pipeline.errors import CtxError
-from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
+from ctx_pipeline.rerank.model import Reranker
 from ctx_pipeline.settings import Rerank, SearchSettings
 
 
@@ -45,20 +44,3 @@ def open_reranker(
             from ctx_pipeline.rerank.cross_encoder import CrossEncoderReranker
 
             return CrossEncoderReranker(model)
-
-
-def rerank_hits(
-    reranker: Reranker, query: str, candidates: Sequence[Candidate], k: int
-) -> tuple[list[int], list[str], Reranked | None]:
-    """Positions of the `k` best candidates, warnings, and the reranker's report.
-
-    When it fails, the order is that of the candidates, a warning says why, and there is no report.
-    """
-    if not candidates:
-        return [], [], None
-    try:
-        report = reranker.rerank(query, candidates, k)
-    except CtxError as error:
-        kept = list(range(min(k, len(candidates))))
-        return kept, [f"not reranked, the order is that of the fusion: {reranker.name}: {error}"], None
-    return report.order, report.warnings, report
