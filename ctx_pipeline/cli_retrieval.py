@@ -69,8 +69,9 @@ def ask(
     if not found.hits:
         raise CtxError("nothing was found to answer from; `ctx-pipeline search` shows what a query finds")
     from ctx_pipeline.answers.answer import ask as ask_claude
+    from ctx_pipeline.claude.pricing import Prices
 
-    answer = ask_claude(prompt, found.hits, settings.answers)
+    answer = ask_claude(prompt, found.hits, settings.answers, Prices.load(settings.contexts.prices))
     if as_json:
         click.echo(json.dumps(answer.to_json(), ensure_ascii=False))
     else:

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from ctx_pipeline.claude.request import DEFAULT_MODEL
 from ctx_pipeline.setting_types import Address, Folder, Pattern, Section, Share, Text
 
 Method = Literal["outline", "claude", "openai", "summary", "auto", "none"]
 CLAUDE_METHODS: frozenset[Method] = frozenset({"claude", "summary", "auto"})
 """Those that may ask Claude."""
-CLAUDE_MODEL = "claude-haiku-5-5"
 
 
 def _terms(glossary: dict[str, str]) -> dict[str, str]:
@@ -77,4 +77,4 @@ class ContextSettings(Section):
     @property
     def model_name(self) -> str:
         """The model, where none is set the default one of Claude."""
-        return self.model or CLAUDE_MODEL
+        return self.model or DEFAULT_MODEL

@@ -45,6 +45,13 @@ class Remedies:
     """What to do about a refused request."""
 
 
+def key_problem(variable: str, key: str) -> str | None:
+    """Why no header can carry the key of that variable; None when one can. Does not show the key."""
+    if key.isascii() and key.isprintable():
+        return None
+    return f"{variable} holds line breaks or letters that no key has; set it again"
+
+
 class JsonApi:
     """`POST url` with a JSON body and a bearer key; the answer is decoded JSON.
 
@@ -114,8 +121,8 @@ class JsonApi:
         from requests.adapters import HTTPAdapter
         from urllib3.util import Retry
 
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise FatalError(f"{self._remedies.key} holds line breaks or letters that no key has; set it again")
+        if problem := key_problem(self._remedies.key, self._key):
+            raise FatalError(problem)
         with self._opening:
             if self._session is None:
                 retry = Retry(

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from ctx_pipeline.claude.request import DEFAULT_MODEL
 from ctx_pipeline.context_settings import ContextSettings
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.setting_types import (
@@ -170,7 +171,7 @@ class SearchSettings(Section):
 class AnswerSettings(Section):
     """What answers `ask`: a Claude model, and the most tokens of one answer."""
 
-    model: str = "claude-haiku-5-5"
+    model: str = DEFAULT_MODEL
     max_tokens: Annotated[int, Field(strict=True, ge=64, le=16_000)] = 1_000
 
 

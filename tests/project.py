@@ -61,6 +61,18 @@ class Project:
             lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
         (self.root / "ctx.toml").write_text("\n".join(lines))
 
+    def write_prices(self, model: str, usd_per_token: float) -> Path:
+        """Write a file in which that Claude model alone has a price, and name it in ctx.toml."""
+        rates = ("input", "output", "cache_write_5m", "cache_write_1h", "cache_read")
+        path = self.root / "prices.toml"
+        path.write_text(
+            f'checked = "2026-11"\n[models."{model}"]\n'
+            + "".join(f"{name} = {usd_per_token * 1_000_000}\n" for name in rates)
+            + "batch_factor = 1\nmin_cacheable_tokens = 0\ncontext_window_tokens = 200_000\n"
+        )
+        self.write_settings(contexts={"prices": str(path)})
+        return path
+
     @property
     def environment(self) -> dict[str, str]:
         """What a command needs to work on this project."""

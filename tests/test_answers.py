@@ -18,12 +18,15 @@ from hypothesis import strategies as st
 from ctx_pipeline.answers.answer import ask, read_answer
 from ctx_pipeline.answers.prompt import answer_prompt
 from ctx_pipeline.claude.client import RetryPolicy
+from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.errors import CtxError, FatalError
 from ctx_pipeline.index.search import Hit, SearchIndex
 from ctx_pipeline.settings import AnswerSettings
+from tests.emulators import faults
 from tests.emulators.messages import KEY, MessagesEmulator
 from tests.project import Project
 
+PRICES = Prices.load()
 FREE = "# Plan Free\n\nEn este caso, el límite es de 60 peticiones por minuto.\n"
 PRO = "# Plan Pro\n\nEn este caso, el límite sube a 1.000 peticiones por minuto.\n"
 HIT = Hit(
@@ -65,7 +68,7 @@ def test_nothing_in_a_document_or_question_can_end_its_block(text: str, context:
 
 def test_an_answer_cites_path_heading_and_lines(claude: MessagesEmulator) -> None:
     claude.structured = lambda body: {"answered": True, "answer": "1.000 [1].", "citations": [1]}
-    answer = ask(answer_prompt("¿Límite?", [HIT]), [HIT], AnswerSettings())
+    answer = ask(answer_prompt("¿Límite?", [HIT]), [HIT], AnswerSettings(), PRICES)
     assert answer.answered
     [citation] = answer.citations
     assert (citation.doc_id, citation.heading_path) == ("docs/a.md", ("Planes", "Pro"))
@@ -88,19 +91,34 @@ def test_citations_that_do_not_exist_are_dropped_and_told() -> None:
 
 def test_what_the_passages_do_not_hold_is_said(claude: MessagesEmulator) -> None:
     claude.structured = lambda body: {"answered": False, "answer": "Falta el precio.", "citations": [1]}
-    answer = ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings())
+    answer = ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings(), PRICES)
     assert (answer.answered, answer.citations, answer.warnings) == (False, [], [])
 
 
 def test_an_answer_of_another_shape_is_an_error_not_an_answer(claude: MessagesEmulator) -> None:
     claude.structured = lambda body: {"text": "hola"}
     with pytest.raises(CtxError, match="answered"):
-        ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings(), RetryPolicy(attempts=1))
+        ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings(), PRICES, RetryPolicy(attempts=1))
+
+
+@pytest.mark.parametrize(
+    ("fault", "remedy"),
+    [
+        (faults.TRUNCATED, "; raise answers.max_tokens"),
+        (faults.status(413), "; lower -k"),
+        (faults.status(429), "; lower -k if this goes on"),
+    ],
+    ids=str,
+)
+def test_a_failure_names_what_of_ask_to_change(claude: MessagesEmulator, fault: faults.Fault, remedy: str) -> None:
+    claude.faults = [(faults.always, fault)]
+    with pytest.raises(CtxError, match=remedy):
+        ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings(), PRICES, RetryPolicy(attempts=1))
 
 
 def test_without_a_key_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FatalError, match="ANTHROPIC_API_KEY"):
-        ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings())
+        ask(answer_prompt("¿Precio?", [HIT]), [HIT], AnswerSettings(), PRICES)
 
 
 @pytest.fixture
@@ -140,6 +158,19 @@ def test_the_command_answers_with_citations(indexed: Project, claude: MessagesEm
     refused = command(indexed, "¿Quién fundó la empresa?")
     assert refused.returncode == 1
     assert "the passages do not hold the answer" in refused.stdout
+
+
+def test_the_command_takes_the_prices_of_the_settings(indexed: Project, claude: MessagesEmulator) -> None:
+    claude.structured = lambda body: {"answered": True, "answer": "1.000 [1].", "citations": [1]}
+    indexed.write_settings(answers={"model": "claude-haiku-4-5"})
+    indexed.write_prices("claude-haiku-4-5", 0.001)
+    found = json.loads(command(indexed, "límite del plan Pro", "--json").stdout)
+    tokens = claude.bill.total("input_tokens") + claude.bill.total("output_tokens")
+    assert found["usd"] == pytest.approx(0.001 * tokens)
+    indexed.write_settings(answers={"model": "claude-haiku-5-5"})
+    unpriced = command(indexed, "límite del plan Pro")
+    assert unpriced.returncode == 2
+    assert "no prices for the model 'claude-haiku-5-5'; known are claude-haiku-4-5." in unpriced.stderr
 
 
 def test_show_prompt_needs_no_key_and_sends_nothing(indexed: Project) -> None:

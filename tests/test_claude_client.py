@@ -24,6 +24,7 @@ from ctx_pipeline.claude.client import ClaudeClient, Reply, RetryPolicy, run_syn
 from ctx_pipeline.claude.limits import Attempt
 from ctx_pipeline.claude.outcome import (
     CallError,
+    CallRemedies,
     FatalCallError,
     PermanentCallError,
     Reason,
@@ -44,6 +45,7 @@ VIEW = "The limits of the plan are described here. " * 60
 ASKED = Request(HAIKU, 100, (Block(VIEW, "5m"), Block("the chunk")))
 SCHEMA = {"type": "object", "properties": {"order": {"type": "array", "items": {"type": "integer"}}}}
 PRICES = Prices.load()
+REMEDIES = CallRemedies(prompt="shorten it", answer="allow more", rate="slow down")
 QUICK = RetryPolicy(attempt_s=0.5)
 
 
@@ -80,7 +82,7 @@ class Counted:
 
 def client_of(api: MessagesEmulator, waits: Waits, **options: Any) -> ClaudeClient:
     given = {"api_key": KEY, "base_url": api.url, "clock": waits.clock, "sleep": waits.sleep, "jitter": lambda: 1.0}
-    return ClaudeClient(PRICES, **{**given, **options})
+    return ClaudeClient(PRICES, REMEDIES, **{**given, **options})
 
 
 def ask(
@@ -201,12 +203,16 @@ def test_one_client_serves_several_runs_and_a_running_loop() -> None:
     [
         (faults.REFUSAL, Reason.REFUSED, "refused"),
         (faults.LATE_REFUSAL, Reason.REFUSED, "refused"),
-        (faults.TRUNCATED, Reason.TRUNCATED, "max_tokens"),
-        (faults.stop_reason("model_context_window_exceeded"), Reason.CONTEXT_WINDOW, "contexts.window_tokens"),
+        (faults.TRUNCATED, Reason.TRUNCATED, "max_tokens; allow more"),
+        (faults.stop_reason("model_context_window_exceeded"), Reason.CONTEXT_WINDOW, "; shorten it"),
         (faults.status(400, "messages: odd"), Reason.BAD_REQUEST, "messages: odd"),
-        (faults.status(400, "prompt is too long: 3 tokens > 2 maximum"), Reason.CONTEXT_WINDOW, "window_tokens"),
+        (
+            faults.status(400, "prompt is too long: 3 tokens > 2 maximum"),
+            Reason.CONTEXT_WINDOW,
+            "; shorten it",
+        ),
         (faults.status(404), Reason.NOT_FOUND, "model's name"),
-        (faults.status(413), Reason.TOO_LARGE, "contexts.window_tokens"),
+        (faults.status(413), Reason.TOO_LARGE, "; shorten it"),
         (faults.status(422), Reason.BAD_REQUEST, "422"),
         (faults.sse_error(400), Reason.BAD_REQUEST, "400"),
         (faults.sse_error(413), Reason.TOO_LARGE, "413"),
@@ -237,6 +243,11 @@ def test_a_fatal_failure_is_asked_once_and_says_what_to_do(fault: Fault, reason:
     assert error.reason is reason
     assert said in str(error)
     assert len(bill.entries) == 1
+
+
+def test_a_lasting_rate_limit_says_what_to_do() -> None:
+    error, _ = failure((faults.always, faults.status(429)), retry=RetryPolicy(attempts=2))
+    assert "; slow down if this goes on; gave up after 2 attempts" in str(error)
 
 
 TRANSIENT = [
@@ -306,7 +317,7 @@ def test_an_unreachable_server_is_transient_and_says_where_to_look() -> None:
 
 def test_an_address_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(SettingsError, match="ANTHROPIC_BASE_URL"):
-        ClaudeClient(PRICES, api_key=KEY, base_url="api.example.org")
+        ClaudeClient(PRICES, REMEDIES, api_key=KEY, base_url="api.example.org")
 
 
 def test_a_model_without_prices_is_refused_before_anything_is_sent() -> None:
@@ -530,7 +541,7 @@ def test_mixed_faults_on_a_third_of_the_calls_cost_no_answer_and_no_needless_cal
 def test_without_a_key_the_error_says_how_to_set_one() -> None:
     for blank in (None, "", " \n", SecretStr("")):
         with pytest.raises(FatalCallError, match="set ANTHROPIC_API_KEY") as caught:
-            ClaudeClient(PRICES, api_key=blank)
+            ClaudeClient(PRICES, REMEDIES, api_key=blank)
         assert caught.value.reason is Reason.NO_KEY
 
 
@@ -545,7 +556,7 @@ def test_the_key_and_the_address_may_come_from_the_environment(monkeypatch: pyte
 
 def test_a_key_that_no_header_can_carry_is_refused_without_showing_it() -> None:
     with pytest.raises(FatalCallError) as caught:
-        ClaudeClient(PRICES, api_key="sk-secret\nsk-second")
+        ClaudeClient(PRICES, REMEDIES, api_key="sk-secret\nsk-second")
     assert "sk-s" not in str(caught.value)
 
 
@@ -574,7 +585,7 @@ def test_the_key_is_in_no_error_traceback_or_log(fault: Fault, caplog: pytest.Lo
 
 
 def test_the_key_is_not_in_the_repr_of_the_client() -> None:
-    client = ClaudeClient(PRICES, api_key=KEY)
+    client = ClaudeClient(PRICES, REMEDIES, api_key=KEY)
     assert KEY not in f"{client!r} {vars(client)}"
 
 

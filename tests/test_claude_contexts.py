@@ -354,11 +354,15 @@ def test_transient_faults_on_a_tenth_of_the_calls_change_nothing_but_the_bill(de
     [
         (faults.REFUSAL, "refused"),
         (faults.LATE_REFUSAL, "refused"),
-        (faults.TRUNCATED, "truncated"),
+        (faults.TRUNCATED, "truncated: the answer was cut at max_tokens; raise contexts.max_tokens"),
         (faults.EMPTY, "empty"),
         (faults.THINKING_ONLY, "no_text"),
         (faults.stop_reason("pause_turn"), "odd_stop_reason"),
         (faults.status(400), "bad_request"),
+        (
+            faults.stop_reason("model_context_window_exceeded"),
+            "context_window: prompt and answer exceed the model's context window; lower contexts.window_tokens",
+        ),
         (faults.text("\u200b\u202e"), "empty"),
     ],
 )

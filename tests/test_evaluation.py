@@ -22,8 +22,10 @@ from ctx_pipeline.evaluation.chunking_comparison import Compared, Comparison, Va
 from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
 from ctx_pipeline.evaluation.metrics import Judged
 from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
+from ctx_pipeline.evaluation.report import markdown
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Strategy, load_settings
+from tests.emulators.rerank_api import KEY, rerank_api
 from tests.project import QUIET, Project
 from tests.scripted_contexts import ScriptedContextualizer, scripted
 
@@ -93,6 +95,28 @@ def test_context_finds_what_the_chunk_does_not_say(project: Project, queries: Pa
     assert plain and contextual and plain.measures and contextual.measures
     assert contextual.measures.recall[1] > plain.measures.recall[1] - 1e-9
     assert contextual.measures.recall[1] == pytest.approx(0.75)  # one of two spans of query b fits at rank 1
+
+
+@pytest.mark.parametrize(
+    ("model", "usd", "shown"),
+    [("voyage-3.5", (4 + 4) / 2 * 0.06 / 1e6, "2.4e-07"), ("voyage-99", None, "unknown"), ("hashing", 0.0, "0")],
+)
+def test_what_embedding_a_query_costs_is_told_of_each_arm(
+    project: Project, queries: Path, monkeypatch: pytest.MonkeyPatch, model: str, usd: float | None, shown: str
+) -> None:
+    monkeypatch.setenv("VOYAGE_API_KEY", KEY)
+    with rerank_api() as api:
+        address = {} if model == "hashing" else {"base_url": f"{api.url}/v1"}
+        project.write_settings(embedding={"model": model, **address})
+        project.refresh()
+        ladder = evaluate(project, queries).ladder
+    rows = {row.name: row for row in ladder.rows if row.measures}
+    assert set(rows) == set(ARMS[:-1])
+    assert rows.pop(ladder_module.BM25).usd_per_query == 0, "no query is embedded"
+    for row in rows.values():
+        assert row.usd_per_query == (None if usd is None else pytest.approx(usd))
+    [line] = [line for line in markdown(ladder).splitlines() if line.startswith("| embeddings |")]
+    assert line.split("|")[-2].strip() == shown
 
 
 def test_min_recall_decides_the_exit_code(project: Project, queries: Path) -> None:

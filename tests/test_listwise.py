@@ -6,30 +6,22 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctx_pipeline.claude.client import RetryPolicy
-from ctx_pipeline.errors import FatalError, PermanentError, TransientError
+from ctx_pipeline.claude.client import Reply, RetryPolicy
+from ctx_pipeline.claude.usage import Usage
+from ctx_pipeline.errors import CtxError, FatalError, PermanentError, SettingsError, TransientError
 from ctx_pipeline.index.search import SearchIndex
-from ctx_pipeline.rerank import listwise, rerank_hits
+from ctx_pipeline.rerank import listwise
 from ctx_pipeline.rerank.claude import ClaudeReranker
-from ctx_pipeline.rerank.listwise import (
-    SCHEMA,
-    Answer,
-    fused,
-    groups,
-    prompt,
-    rank,
-    read_ranking,
-    requests,
-    shuffled,
-    tournament,
-)
-from ctx_pipeline.rerank.model import Candidate, Reranked
+from ctx_pipeline.rerank.listwise import SCHEMA, prompt, rank, read_ranking
+from ctx_pipeline.rerank.tournament import fused, groups, requests, shuffled, tournament
 from tests.emulators import faults
 from tests.emulators.messages import KEY, MessagesEmulator
 from tests.project import Project
@@ -39,9 +31,18 @@ PRICE_USD = 1e-6
 """Of a token, whether read or written."""
 
 
-def candidates(count: int, words: int = 1) -> list[Candidate]:
+@dataclass(frozen=True)
+class Ranked:
+    """What `rank` gives."""
+
+    order: list[int]
+    scores: list[float]
+    warnings: list[str]
+
+
+def candidates(count: int, words: int = 1) -> list[str]:
     """The n-th says that its value is n: the best one comes last."""
-    return [Candidate(f"c#{n}", f"value {n} {'word ' * words}", f"Note {n}") for n in range(count)]
+    return [f"Note {n}\n\nvalue {n} {'word ' * words}" for n in range(count)]
 
 
 def shown(content: str) -> list[int]:
@@ -62,18 +63,18 @@ class Model:
         self.choose = choose
         self.usd = usd
         self.asked: list[tuple[str, str, Mapping[str, Any], int]] = []
-        self.spent = 0.0
 
-    async def __call__(self, system: str, content: str, schema: Mapping[str, Any], max_tokens: int) -> Answer:
+    async def __call__(self, system: str, content: str, schema: Mapping[str, Any], max_tokens: int) -> Reply:
         self.asked.append((system, content, schema, max_tokens))
         ranking = self.choose(content)
         await asyncio.sleep(0)
         usd = len(content) // 5 * PRICE_USD if self.usd is None else self.usd
-        self.spent += usd
-        return Answer(json.dumps({"ranking": ranking}), usd, "emulator")
+        return Reply(json.dumps({"ranking": ranking}), Usage(), Decimal(str(usd)), "emulator", "end_turn", None)
 
-    def rank(self, given: Sequence[Candidate], k: int, max_usd: float = 1.0, query: str = QUERY) -> Reranked:
-        return asyncio.run(rank(query, given, k, self, lambda read, wrote: (read + wrote) * PRICE_USD, max_usd))
+    def rank(self, given: Sequence[str], k: int, max_usd: float = 1.0, query: str = QUERY) -> Ranked:
+        ranking = rank(query, given, k, self, lambda read, wrote: (read + wrote) * PRICE_USD, max_usd)
+        best, warnings = asyncio.run(ranking)
+        return Ranked([at for at, _ in best], [score for _, score in best], warnings)
 
 
 # The request -----------------------------------------------------------------------------------------------------
@@ -121,9 +122,9 @@ def test_the_model_is_asked_for_a_schema_with_room_for_its_numbers() -> None:
     assert max_tokens > 20 * 3
 
 
-def test_a_passage_holds_the_context_and_is_cut_when_it_is_huge() -> None:
+def test_a_huge_passage_is_cut_at_its_end() -> None:
     model = Model(lambda _: [1])
-    model.rank([Candidate("a", "x" * 100_000, "Its context"), Candidate("b", "y", "")], 1)
+    model.rank(["Its context\n\n" + "x" * 100_000, "y"], 1)
     assert "Its context\n\nxxx" in model.asked[0][1]
     assert len(model.asked[0][1]) < 25_000
 
@@ -169,7 +170,7 @@ def test_whatever_is_answered_positions_are_right_or_it_is_an_error(answer: str)
 def test_the_best_come_first_whatever_the_order_of_the_fusion() -> None:
     report = Model().rank(candidates(50), 5)
     assert report.order == [49, 48, 47, 46, 45]
-    assert report.scores == sorted(report.scores, reverse=True)  # type: ignore[type-var]
+    assert report.scores == sorted(report.scores, reverse=True)
     assert report.scores[0] == 1.0
     assert report.warnings == []
 
@@ -199,7 +200,7 @@ def test_a_model_that_prefers_the_first_shown_does_not_bring_back_the_order_of_t
     report = Model(biased).rank(candidates(50), 50)
     assert report.order[0] == 37
     assert report.scores[0] == 1.0
-    assert max(report.scores[1:]) - min(report.scores[1:]) < 0.05, "no other is preferred"  # type: ignore[type-var, operator]
+    assert max(report.scores[1:]) - min(report.scores[1:]) < 0.05, "no other is preferred"
 
 
 def test_what_the_model_leaves_out_follows_in_the_order_of_the_fusion() -> None:
@@ -277,7 +278,6 @@ def test_half_the_budget_pays_for_one_ranking_and_says_so() -> None:
     assert report.order == [49, 48, 47]
     assert "one ranking instead of two" in report.warnings[0]
     assert "raise search.rerank_max_usd" in report.warnings[0]
-    assert report.usd == pytest.approx(model.spent)
 
 
 def test_requests_dearer_than_estimated_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,10 +354,11 @@ def test_claude_ranks_and_the_report_is_the_servers_bill(api: MessagesEmulator) 
     [
         (faults.status(401, "invalid x-api-key"), "set ANTHROPIC_API_KEY"),
         (faults.status(404, "model: nonsense"), "check the model's name"),
-        (faults.status(429, retry_after="0"), "429"),
+        (faults.status(413), "413.*; lower search.candidates"),
+        (faults.status(429, retry_after="0"), "429.*; lower search.candidates if this goes on"),
         (faults.status(529), "529"),
         (faults.REFUSAL, "refused"),
-        (faults.TRUNCATED, "max_tokens"),
+        (faults.TRUNCATED, "max_tokens; lower -k or search.candidates"),
         (faults.CLOSE, "connection"),
         (faults.WEB_PAGE, "ANTHROPIC_BASE_URL"),
         (faults.text("no JSON"), "instead of the JSON"),
@@ -365,15 +366,12 @@ def test_claude_ranks_and_the_report_is_the_servers_bill(api: MessagesEmulator) 
     ],
     ids=str,
 )
-def test_when_claude_fails_the_fused_order_is_kept_with_the_reason(
-    api: MessagesEmulator, fault: faults.Fault, reason: str
-) -> None:
+def test_when_claude_fails_the_error_says_why(api: MessagesEmulator, fault: faults.Fault, reason: str) -> None:
     api.faults = [(faults.always, fault)]
     reranker = ClaudeReranker(0.05, base_url=api.url, retry=HASTY)
-    order, [warning], report = rerank_hits(reranker, QUERY, candidates(9), 4)
-    assert (order, report) == ([0, 1, 2, 3], None)
-    assert re.search(f"^not reranked.*: claude: .*({reason})", warning)
-    assert KEY not in warning
+    with pytest.raises(CtxError, match=reason) as raised:
+        reranker.rerank(QUERY, candidates(9), 4)
+    assert KEY not in str(raised.value)
 
 
 def test_what_failures_cost_is_told(api: MessagesEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,11 +392,11 @@ def test_what_failures_cost_is_told(api: MessagesEmulator, monkeypatch: pytest.M
 
 
 def test_without_a_key_or_a_price_nothing_is_sent(api: MessagesEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, [warning], _ = rerank_hits(ClaudeReranker(1.0, "claude-nonsense", api.url), QUERY, candidates(9), 4)
-    assert "no prices for the model 'claude-nonsense'" in warning
+    with pytest.raises(SettingsError, match="no prices for the model 'claude-nonsense'"):
+        ClaudeReranker(1.0, "claude-nonsense", api.url).rerank(QUERY, candidates(9), 4)
     monkeypatch.delenv("ANTHROPIC_API_KEY")
-    _, [warning], _ = rerank_hits(ClaudeReranker(1.0, base_url=api.url), QUERY, candidates(9), 4)
-    assert "set ANTHROPIC_API_KEY" in warning
+    with pytest.raises(FatalError, match="set ANTHROPIC_API_KEY"):
+        ClaudeReranker(1.0, base_url=api.url).rerank(QUERY, candidates(9), 4)
     assert api.bill.entries == []
 
 
@@ -411,3 +409,18 @@ def test_a_search_is_reranked_by_claude(api: MessagesEmulator, project: Project)
     assert [hit.doc_id for hit in result.hits] == ["docs/4.md", "docs/3.md"]
     assert result.rerank is not None
     assert result.rerank.model == "emulator"
+
+
+def test_a_search_takes_the_prices_of_the_settings_and_reads_them_once(api: MessagesEmulator, project: Project) -> None:
+    for n in range(5):
+        project.write(f"{n}.md", f"value {n}\n")
+    prices = project.write_prices("claude-haiku-5-5", 1e-6)
+    project.write_settings(search={"rerank": "claude", "rerank_base_url": api.url})
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    report = index.search_with_warnings("value", k=2).rerank
+    assert report is not None
+    assert report.tokens is not None
+    assert report.usd == pytest.approx(1e-6 * report.tokens)
+    prices.unlink()
+    assert index.search_with_warnings("value", k=2).warnings == []

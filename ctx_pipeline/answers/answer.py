@@ -9,12 +9,14 @@ from typing import Any
 
 from ctx_pipeline.answers.prompt import SCHEMA, Prompt, last_line
 from ctx_pipeline.claude.client import ClaudeClient, RetryPolicy, run_sync
+from ctx_pipeline.claude.outcome import CallRemedies
 from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.claude.request import Block, Request
 from ctx_pipeline.index.search import Hit
 from ctx_pipeline.settings import AnswerSettings
 
 DEADLINE_S = 120
+REMEDIES = CallRemedies(prompt="lower -k", answer="raise answers.max_tokens", rate="lower -k")
 _MARK = re.compile(r"\[(\d+(?:\s*,\s*\d+)*)\]")
 
 
@@ -70,16 +72,21 @@ class _Reply:
     citations: list[int]
 
 
-def ask(prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, retry: RetryPolicy | None = None) -> Answer:
+def ask(
+    prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, prices: Prices, retry: RetryPolicy | None = None
+) -> Answer:
     """Send a prompt made of `hits`, and check what comes back.
 
-    Raises FatalError without a usable key, and CtxError when no usable answer can be had.
+    Raises FatalError without a usable key, SettingsError for a model that is not in `prices`, and CtxError when no
+    usable answer can be had.
     """
-    return run_sync(_ask(prompt, hits, settings, retry))
+    return run_sync(_ask(prompt, hits, settings, prices, retry))
 
 
-async def _ask(prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, retry: RetryPolicy | None) -> Answer:
-    async with ClaudeClient(Prices.load(), retry=retry) as client:
+async def _ask(
+    prompt: Prompt, hits: Sequence[Hit], settings: AnswerSettings, prices: Prices, retry: RetryPolicy | None
+) -> Answer:
+    async with ClaudeClient(prices, REMEDIES, retry=retry) as client:
         request = Request(
             settings.model, settings.max_tokens, (Block(prompt.content),), prompt.system, SCHEMA, label="ask"
         )

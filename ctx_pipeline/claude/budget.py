@@ -21,12 +21,12 @@ class Budget:
 
     No tokenizer of bytes makes more tokens of a text than it has bytes: so many are set aside as if all were written to
     the cache, beside an answer of full length. When that does not fit, it is waited for calls under way, which cost
-    far less.
+    far less. `setting` is the key of `max_usd` in the settings, for messages.
     """
 
-    def __init__(self, max_usd: Decimal, prices: Prices) -> None:
+    def __init__(self, max_usd: Decimal, prices: Prices, setting: str) -> None:
         self.spent = Decimal(0)
-        self._max_usd, self._prices = max_usd, prices
+        self._max_usd, self._prices, self._setting = max_usd, prices, setting
         self._reserved = Decimal(0)
         self._held = 0
         self._changed: asyncio.Event | None = None
@@ -38,8 +38,8 @@ class Budget:
         while self.spent + self._reserved + usd > self._max_usd:
             if not self._held:
                 raise FatalCallError(
-                    f"contexts.max_usd is used up: {self.spent:.4f} of {self._max_usd} USD were spent, and the next "
-                    f"call may cost {usd:.4f}; raise contexts.max_usd, or run again to go on with as much",
+                    f"{self._setting} is used up: {self.spent:.4f} of {self._max_usd} USD were spent, and the next "
+                    f"call may cost {usd:.4f}; raise {self._setting}, or run again to go on with as much",
                     Reason.BUDGET,
                 )
             self._changed = self._changed or asyncio.Event()

@@ -21,6 +21,7 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 from ctx_pipeline.claude.limits import Attempt, Limiter, NoLimit
 from ctx_pipeline.claude.outcome import (
     Answered,
+    CallRemedies,
     Failed,
     FatalCallError,
     Kind,
@@ -35,6 +36,7 @@ from ctx_pipeline.claude.request import Request
 from ctx_pipeline.claude.response import Received
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.errors import SettingsError
+from ctx_pipeline.http_api import key_problem
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -97,6 +99,7 @@ class ClaudeClient:
     def __init__(
         self,
         prices: Prices,
+        remedies: CallRemedies,
         *,
         api_key: SecretStr | str | None = None,
         base_url: str | None = None,
@@ -107,7 +110,7 @@ class ClaudeClient:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._prices = prices
+        self._prices, self._remedies = prices, remedies
         self._key = _usable_key(api_key)
         self._base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
         if not self._base_url.startswith(("https://", "http://")):
@@ -201,7 +204,8 @@ class ClaudeClient:
                 usage = received.usage
                 self._count_usage(request, usage, self._prices.cost(usage, request.model))
         wants_json = request.json_schema is not None
-        return received, classify(received, error, wants_json=wants_json, redacted=self._redacted)
+        outcome = classify(received, error, wants_json=wants_json, redacted=self._redacted, remedies=self._remedies)
+        return received, outcome
 
     def _tell_limiter(self, received: Received, outcome: Outcome) -> None:
         rate_limits = {
@@ -249,10 +253,8 @@ def _usable_key(given: SecretStr | str | None) -> SecretStr:
     key = (given or os.environ.get("ANTHROPIC_API_KEY") or "").strip()
     if not key:
         raise no_key()
-    if not (key.isascii() and key.isprintable()):
-        raise FatalCallError(
-            "ANTHROPIC_API_KEY holds line breaks or letters that no key has; set it again", Reason.AUTH
-        )
+    if problem := key_problem("ANTHROPIC_API_KEY", key):
+        raise FatalCallError(problem, Reason.AUTH)
     return SecretStr(key)
 
 

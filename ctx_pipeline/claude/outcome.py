@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from ctx_pipeline.claude.response import Received
 from ctx_pipeline.errors import CtxError, FatalError, PermanentError, TransientError, counted
+from ctx_pipeline.http_api import MESSAGE_CHARS
 
 if TYPE_CHECKING:
     from anthropic import APIStatusError
 
-_MESSAGE_CHARS = 300
 _SET_KEY = "set ANTHROPIC_API_KEY to a key of the Claude Console that may use this model"
 
 _SPEND_LIMIT_CODES = frozenset(
@@ -97,6 +97,18 @@ class FatalCallError(CallError, FatalError):
     """No request will be answered until a person has done something."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallRemedies:
+    """What messages tell the user to do, as a command such as "lower -k"."""
+
+    prompt: str
+    """About a prompt that is too long."""
+    answer: str
+    """About an answer that was cut."""
+    rate: str
+    """About a rate limit that does not go away."""
+
+
 class Kind(Enum):
     """What a failure means for the request: `UNUSABLE` was paid for and may come out better when asked again."""
 
@@ -143,7 +155,12 @@ Outcome = Answered | Failed
 
 
 def classify(
-    received: Received, error: Exception | None, *, wants_json: bool, redacted: Callable[[str], str]
+    received: Received,
+    error: Exception | None,
+    *,
+    wants_json: bool,
+    redacted: Callable[[str], str],
+    remedies: CallRemedies,
 ) -> Outcome:
     """What came of an attempt, from what has arrived and the exception that ended it, if one did.
 
@@ -151,27 +168,27 @@ def classify(
     no call should end with (a defect) is raised again.
     """
     if received.complete:
-        return _of_response(received, wants_json)
+        return _of_response(received, wants_json, remedies)
     if error is not None:
-        return _of_error(received, error, redacted)
+        return _of_error(error, redacted, remedies)
     if received.started:
         return Failed(Kind.TRANSIENT, Reason.BROKEN_STREAM, "the Claude API ended a response before it was complete")
     return Failed(Kind.TRANSIENT, Reason.MALFORMED, "the answer is not one of the Claude API; check ANTHROPIC_BASE_URL")
 
 
-def _of_response(received: Received, wants_json: bool) -> Outcome:
+def _of_response(received: Received, wants_json: bool, remedies: CallRemedies) -> Outcome:
     text = received.text
     match received.stop_reason:
         case "refusal":
             # The same text is refused again.
             return Failed(Kind.PERMANENT, Reason.REFUSED, "the model refused to answer for safety reasons")
         case "max_tokens":
-            return Failed(Kind.PERMANENT, Reason.TRUNCATED, "the answer was cut at max_tokens; raise max_tokens")
+            return Failed(Kind.PERMANENT, Reason.TRUNCATED, f"the answer was cut at max_tokens; {remedies.answer}")
         case "model_context_window_exceeded":
             return Failed(
                 Kind.PERMANENT,
                 Reason.CONTEXT_WINDOW,
-                "prompt and answer exceed the model's context window; lower contexts.window_tokens",
+                f"prompt and answer exceed the model's context window; {remedies.prompt}",
             )
         case "end_turn":
             pass
@@ -198,38 +215,38 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _of_error(received: Received, error: Exception, redacted: Callable[[str], str]) -> Failed:
+def _of_error(error: Exception, redacted: Callable[[str], str], remedies: CallRemedies) -> Failed:
     import anthropic
     import httpx2
 
     match error:
         case anthropic.APIStatusError():
-            return _of_status(error, redacted)
+            return _of_status(error, redacted, remedies)
         case TimeoutError() | anthropic.APITimeoutError() | httpx2.TimeoutException():
             return Failed(Kind.TRANSIENT, Reason.TIMEOUT, "the Claude API did not answer in time")
         case anthropic.APIConnectionError():
-            cause = redacted(str(error.__cause__ or error))[:_MESSAGE_CHARS]
+            cause = redacted(str(error.__cause__ or error))[:MESSAGE_CHARS]
             message = f"no connection to the Claude API: {cause}; check the network and ANTHROPIC_BASE_URL"
             return Failed(Kind.TRANSIENT, Reason.CONNECTION, message)
         case httpx2.TransportError():
             # The SDK wraps what happens before the response; what breaks its body comes through as it is.
-            cause = redacted(str(error))[:_MESSAGE_CHARS]
+            cause = redacted(str(error))[:MESSAGE_CHARS]
             return Failed(Kind.TRANSIENT, Reason.BROKEN_STREAM, f"the Claude API's response broke off: {cause}")
         case anthropic.APIResponseValidationError() | httpx2.DecodingError() | ValueError():
-            cause = redacted(str(error))[:_MESSAGE_CHARS]
+            cause = redacted(str(error))[:MESSAGE_CHARS]
             return Failed(Kind.TRANSIENT, Reason.MALFORMED, f"the Claude API's answer cannot be read: {cause}")
         case _:
             raise error
 
 
-def _of_status(error: APIStatusError, redacted: Callable[[str], str]) -> Failed:
+def _of_status(error: APIStatusError, redacted: Callable[[str], str], remedies: CallRemedies) -> Failed:
     # An `error` event inside a stream is a status error whose status is the 200 that the response began with.
     status = error.status_code if error.status_code >= 300 else _STATUS_OF_TYPE.get(error.type or "", 500)
     wording = (error.api_message or str(error)).lower()
-    detail = redacted(error.api_message or str(error))[:_MESSAGE_CHARS]
+    detail = redacted(error.api_message or str(error))[:MESSAGE_CHARS]
     said = f"the Claude API answered {status}: {detail}"
     if request_id := error.request_id:
-        said += f" (request {redacted(request_id)[:_MESSAGE_CHARS]})"
+        said += f" (request {redacted(request_id)[:MESSAGE_CHARS]})"
 
     def failed(kind: Kind, reason: Reason, remedy: str = "") -> Failed:
         return Failed(kind, reason, said + remedy, status, retry_after_s(error.response.headers))
@@ -247,9 +264,9 @@ def _of_status(error: APIStatusError, redacted: Callable[[str], str]) -> Failed:
         case 401 | 403:
             return failed(Kind.FATAL, Reason.AUTH, f"; {_SET_KEY}")
         case 400 if _says(wording, _TOO_LONG_WORDING):
-            return failed(Kind.PERMANENT, Reason.CONTEXT_WINDOW, "; lower contexts.window_tokens")
+            return failed(Kind.PERMANENT, Reason.CONTEXT_WINDOW, f"; {remedies.prompt}")
         case 413:
-            return failed(Kind.PERMANENT, Reason.TOO_LARGE, "; lower contexts.window_tokens")
+            return failed(Kind.PERMANENT, Reason.TOO_LARGE, f"; {remedies.prompt}")
         case 404:
             return failed(Kind.PERMANENT, Reason.NOT_FOUND, "; check the model's name and ANTHROPIC_BASE_URL")
         case 408 | 504:
@@ -257,7 +274,7 @@ def _of_status(error: APIStatusError, redacted: Callable[[str], str]) -> Failed:
         case 409:
             return failed(Kind.TRANSIENT, Reason.CONFLICT)
         case 429:
-            return failed(Kind.TRANSIENT, Reason.RATE_LIMIT, "; lower contexts.concurrency if this goes on")
+            return failed(Kind.TRANSIENT, Reason.RATE_LIMIT, f"; {remedies.rate} if this goes on")
         case 529:
             return failed(Kind.TRANSIENT, Reason.OVERLOADED)
         case _ if status >= 500:

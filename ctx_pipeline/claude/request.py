@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+DEFAULT_MODEL = "claude-haiku-5-5"
+TOKEN_MARGIN = 1.5
+"""Claude's tokens against those of o200k_base, estimated high: about 1.3 has been reported for current models."""
+
 
 @dataclass(frozen=True)
 class Block:

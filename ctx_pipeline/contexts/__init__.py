@@ -99,7 +99,7 @@ def _model_contextualizer(
         raise SettingsError("contexts.method auto was not resolved")
     else:
         prices = Prices.load(settings.prices)
-        budget = Budget(Decimal(str(settings.max_usd)), prices)
+        budget = Budget(Decimal(str(settings.max_usd)), prices, "contexts.max_usd")
         service = ClaudeService(prices, budget, limiter, base_url=settings.base_url, **timing)
     return ModelContextualizer(
         settings.method,

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.claude.pricing import ModelPrices
+from ctx_pipeline.claude.request import TOKEN_MARGIN
 from ctx_pipeline.contexts.calls import Asked, Wanted, groups
 from ctx_pipeline.contexts.prompt import Prompt, digest, memo_key, summary_key
 from ctx_pipeline.contexts.view import VERSION, View, beginning, document_views
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.errors import SettingsError
 
-TOKEN_MARGIN = 1.5
-"""Claude's tokens against those of o200k_base, estimated high: about 1.3 has been reported for current models."""
 _CHARS_PER_TOKEN = 3.0
 """At least, of text that o200k_base packs more tightly than prose, such as runs of spaces."""
 _AROUND_TOKENS = 3_000

@@ -15,7 +15,14 @@ from ctx_pipeline.claude.adaptive import AdaptiveLimiter
 from ctx_pipeline.claude.budget import Budget
 from ctx_pipeline.claude.client import ClaudeClient, Reply, RetryPolicy
 from ctx_pipeline.claude.limits import Attempt
-from ctx_pipeline.claude.outcome import CallError, FatalCallError, PermanentCallError, Reason, TransientCallError
+from ctx_pipeline.claude.outcome import (
+    CallError,
+    CallRemedies,
+    FatalCallError,
+    PermanentCallError,
+    Reason,
+    TransientCallError,
+)
 from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.claude.request import Request
 from ctx_pipeline.claude.usage import Usage
@@ -45,6 +52,12 @@ class Service(Protocol):
 
 class ClaudeService:
     """Claude within a budget. The key is ANTHROPIC_API_KEY, the address `base_url`, else ANTHROPIC_BASE_URL."""
+
+    remedies = CallRemedies(
+        prompt="lower contexts.window_tokens",
+        answer="raise contexts.max_tokens",
+        rate="lower contexts.concurrency",
+    )
 
     def __init__(
         self,
@@ -76,6 +89,7 @@ class ClaudeService:
 
         client = ClaudeClient(
             self._prices,
+            self.remedies,
             base_url=self._base_url,
             count_usage=count,
             limiter=self,

@@ -67,6 +67,10 @@ class ApiEmbedder(Embedder):
         assert self._dimension is not None
         return self._dimension
 
+    @property
+    def usage_usd(self) -> float | None:
+        return None
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         from ctx_pipeline.chunking.tokens import count_tokens
 

@@ -45,6 +45,7 @@ class E5Embedder(SpanEmbedder):
     fingerprint = f"{_NAME}:{WEIGHT_FILE.sha256[:16]}:int8:graph-v{GRAPH_VERSION}:{_PASSAGE}|{_QUERY}:{_TOKENIZER}"
     tokenizer = _TOKENIZER
     window_tokens = _MAX_TOKENS - _SPECIAL_TOKENS - _PREFIX_TOKENS
+    usage_usd = 0.0
 
     def __init__(self, cache_folder: Path | None = None) -> None:
         self._cache_folder = cache_folder

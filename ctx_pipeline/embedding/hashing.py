@@ -26,6 +26,7 @@ class HashingEmbedder(Embedder):
     fingerprint = f"hashing:blake2b:{_DIMENSION}:v1"
     tokenizer = "hashing:words:v1"
     window_tokens = 512
+    usage_usd = 0.0
 
     def __init__(self) -> None:
         self._features = _Features()

@@ -43,6 +43,10 @@ class LateChunkingEmbedder(Embedder):
     def dimension(self) -> int:
         return self._embedder.dimension
 
+    @property
+    def usage_usd(self) -> float | None:
+        return self._embedder.usage_usd
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return self._embedder.count_tokens(texts)
 

@@ -61,6 +61,7 @@ class MiniLMEmbedder(Embedder):
     fingerprint = f"{_NAME}:{MODEL.sha256[:16]}:int8:{_MAX_TOKENS}:{_TOKENIZER}"
     tokenizer = _TOKENIZER
     window_tokens = _MAX_TOKENS - _SPECIAL_TOKENS
+    usage_usd = 0.0
 
     def __init__(self) -> None:
         self._loading = threading.Lock()

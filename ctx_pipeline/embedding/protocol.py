@@ -36,6 +36,11 @@ class Embedder(Protocol):
         """Length of a vector. May ask the model."""
         ...
 
+    @property
+    def usage_usd(self) -> float | None:
+        """USD that all calls so far cost: 0.0 for a model on this machine, None when the price is not known."""
+        ...
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text by the model's own tokenizer, without special tokens and prefix."""
         ...

@@ -190,7 +190,7 @@ def _measure(
                 if mode == "hybrid":
                     at_budget.append(_within_budget(query, hits, tokens))
     counts = [chunk.tokens for own in corpus.chunks.values() for chunk in own]
-    usd = getattr(pipeline.embedder, "usage_usd", None if pipeline.settings.embedding.base_url else 0.0)
+    usd = pipeline.embedder.usage_usd
     return Compared(variant, "", len(counts), fmean(counts or [0]), judged, at_budget, seconds, usd)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ctx_pipeline.contexts.model import EMULATOR
+from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import counted
 from ctx_pipeline.evaluation.arms import (
     ArmIndex,
@@ -76,7 +77,7 @@ class Row:
     truncated: int = 0
     seconds_per_query: float = 0.0
     usd_per_query: float | None = 0.0
-    """None when the price of a service is not known."""
+    """Of embedding the query and of reranking; None when the price of a service is not known."""
     judged: Sequence[Judged] = ()
     found: Sequence[Sequence[str]] = ()
     """Of each query, the chunk_ids that were retrieved, best first."""
@@ -145,7 +146,14 @@ def run_ladder(
             rows.append(Row(step.name, not_measured=problem))
             continue
         try:
-            row = _run(step, indexes[step.table], corpus, queries, (rerank or pipeline.settings.search.rerank))
+            row = _run(
+                step,
+                indexes[step.table],
+                pipeline.embedder,
+                corpus,
+                queries,
+                rerank or pipeline.settings.search.rerank,
+            )
         except NotMeasuredError as reason:
             rows.append(Row(step.name, not_measured=str(reason)))
             continue
@@ -187,13 +195,16 @@ def _not_written(pipeline: Pipeline, contexts: Contexts) -> list[str]:
     ]
 
 
-def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query], rerank: Rerank) -> Row:
+def _run(
+    step: Step, index: SearchIndex, embedder: Embedder, corpus: Corpus, queries: Sequence[Query], rerank: Rerank
+) -> Row:
     if not step.rerank:
         rerank = "none"
     elif rerank == "none":
         raise NotMeasuredError("search.rerank is none")
     judged, found, seconds, reports = [], [], [], []
     index.search("warm-up", k=1, mode=step.mode, rerank="none")
+    before_usd = embedder.usage_usd
     for query in queries:
         started = time.perf_counter()
         result = index.search_with_warnings(query.text, DEPTH, step.mode, rerank=rerank)
@@ -206,8 +217,11 @@ def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query
             raise NotMeasuredError(" ".join(result.warnings))
         if reports and reports[-1].model == EMULATOR:
             raise NotMeasuredError("an emulator answered for the reranker")
-    prices = [report.usd for report in reports]
-    usd = None if None in prices else sum(price for price in prices if price) / len(queries)
+    # The keyword leg embeds nothing, so its price is known whatever the embedder.
+    embedding_usd = 0.0 if step.mode == "keyword" else _difference(before_usd, embedder.usage_usd)
+    prices = [embedding_usd, *(report.usd for report in reports)]
+    known = [price for price in prices if price is not None]
+    usd = sum(known) / len(queries) if len(known) == len(prices) else None
     fell_back = len(queries) - len(reports) if step.rerank else 0
     warnings = [f"{step.name}: {fell_back} of {len(queries)} queries kept the fused order"] if fell_back else []
     return Row(
@@ -219,3 +233,7 @@ def _run(step: Step, index: SearchIndex, corpus: Corpus, queries: Sequence[Query
         found=found,
         warnings=warnings,
     )
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before

@@ -50,7 +50,7 @@ def _cells(row: Row, first: Row | None) -> list[str]:
         f"{row.against}: {_verdict(row.test)}" if row.test and row.against else "",
         str(row.truncated),
         f"{1000 * row.seconds_per_query:.0f}",
-        "unknown" if row.usd_per_query is None else f"{row.usd_per_query:.5f}" if row.usd_per_query else "0",
+        "unknown" if row.usd_per_query is None else f"{row.usd_per_query:.2g}" if row.usd_per_query else "0",
     ]
 
 

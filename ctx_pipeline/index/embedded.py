@@ -41,7 +41,10 @@ def embedded_texts(
 ) -> list[EmbeddedText]:
     """What `embedder` is to see of each chunk."""
     if not isinstance(embedder, LateChunkingEmbedder):
-        return [EmbeddedText(with_context(context, chunk)) for context, chunk in zip(contexts, chunks, strict=True)]
+        return [
+            EmbeddedText(with_context(context.text, chunk.text))
+            for context, chunk in zip(contexts, chunks, strict=True)
+        ]
     text = document.parsed.text
     windows = chunk_windows(text, chunks, embedder.window_tokens, embedder.count_tokens)
     return [
@@ -50,9 +53,9 @@ def embedded_texts(
     ]
 
 
-def with_context(context: Context, chunk: Chunk) -> str:
-    """The chunk below its context: what the keyword leg, and an embedder without late chunking, see of it."""
-    return f"{context.text}\n\n{chunk.text}" if context.text else chunk.text
+def with_context(context: str, chunk: str) -> str:
+    """The chunk below its context: what keyword leg, reranker, and an embedder without late chunking see of it."""
+    return f"{context}\n\n{chunk}" if context else chunk
 
 
 def embed(embedder: Embedder, texts: Sequence[EmbeddedText]) -> NDArray[np.float32]:

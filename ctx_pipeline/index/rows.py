@@ -143,7 +143,7 @@ def search_rows(
     rows = []
     metadata = json.dumps(document.parsed.metadata, ensure_ascii=False, default=str)
     for ordinal, (chunk, context, key) in enumerate(zip(chunks, contexts, keys, strict=True)):
-        text = with_context(context, chunk)
+        text = with_context(context.text, chunk.text)
         full_text = indexed_text(f"{context.keywords}\n{text}" if context.keywords else text)
         rows.append(
             {

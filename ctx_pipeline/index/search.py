@@ -11,14 +11,15 @@ from typing import Any, Literal, get_args
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, QueryError, StorageError
+from ctx_pipeline.index.embedded import with_context
 from ctx_pipeline.index.fusion import add_document_ranks, ranked, reciprocal_rank_fusion
 from ctx_pipeline.index.legs import Legs
 from ctx_pipeline.index.schemas import SearchTableSpec, document_of_chunk
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import embed_hash
-from ctx_pipeline.rerank import open_reranker, rerank_hits
-from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
+from ctx_pipeline.rerank import open_reranker
+from ctx_pipeline.rerank.model import Reranked, Reranker
 from ctx_pipeline.settings import Rerank, Settings, load_settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
@@ -180,7 +181,9 @@ class SearchIndex:
 
     def _reranker(self, method: Rerank) -> Reranker | None:
         if method not in self._rerankers:
-            self._rerankers[method] = open_reranker(self._settings.search, method)
+            self._rerankers[method] = open_reranker(
+                self._settings.search, method, prices=self._settings.contexts.prices
+            )
         return self._rerankers[method]
 
     def _embedder_for(self, spec: SearchTableSpec) -> Embedder:
@@ -192,11 +195,17 @@ class SearchIndex:
 
 
 def _reranked(reranker: Reranker, query: str, result: SearchResult, k: int) -> SearchResult:
-    candidates = [Candidate(hit.chunk_id, hit.text, hit.context) for hit in result.hits]
-    order, warnings, report = rerank_hits(reranker, query, candidates, k)
-    scores = report.scores if report else [None] * len(order)
-    hits = [replace(result.hits[at], rerank_score=score) for at, score in zip(order, scores, strict=True)]
-    return SearchResult(hits, [*result.warnings, *warnings], report)
+    """The `k` best hits by the reranker; when it fails those of the fusion, with a warning that says why."""
+    if not result.hits:
+        return result
+    try:
+        report = reranker.rerank(query, [with_context(hit.context, hit.text) for hit in result.hits], k)
+    except CtxError as error:
+        warning = f"not reranked, the order is that of the fusion: {reranker.name}: {error}"
+        return SearchResult(result.hits[:k], [*result.warnings, warning])
+    scored = zip(report.order, report.scores, strict=True)
+    hits = [replace(result.hits[at], rerank_score=score) for at, score in scored]
+    return SearchResult(hits, [*result.warnings, *report.warnings], report)
 
 
 def _hit(row: Mapping[str, Any], score: float, vector_rank: int | None, keyword_rank: int | None) -> Hit:

@@ -1,21 +1,25 @@
-"""Rerankers, the one place that chooses among them, and the fallback when one fails."""
+"""Rerankers, and the one place that chooses among them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 
-from ctx_pipeline.errors import CtxError
-from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker
+from ctx_pipeline.rerank.model import Reranker
 from ctx_pipeline.settings import Rerank, SearchSettings
 
 
 def open_reranker(
-    settings: SearchSettings, method: Rerank | None = None, environ: Mapping[str, str] | None = None
+    settings: SearchSettings,
+    method: Rerank | None = None,
+    environ: Mapping[str, str] | None = None,
+    prices: Path | None = None,
 ) -> Reranker | None:
     """The reranker that settings name, or `method` in its place; None for "none". Loads and connects nothing.
 
-    The settings' model and address hold for their own method, and for any when they name none.
+    The settings' model and address hold for their own method, and for any when they name none. `prices` is the file
+    of Claude's prices, None for the packaged ones.
     """
     method = method or settings.rerank
     environ = os.environ if environ is None else environ
@@ -27,7 +31,7 @@ def open_reranker(
         case "claude":
             from ctx_pipeline.rerank.claude import ClaudeReranker
 
-            return ClaudeReranker(settings.rerank_max_usd, model, base_url)
+            return ClaudeReranker(settings.rerank_max_usd, model, base_url, prices=prices)
         case "voyage":
             from ctx_pipeline.rerank.voyage import VoyageReranker
 
@@ -40,20 +44,3 @@ def open_reranker(
             from ctx_pipeline.rerank.cross_encoder import CrossEncoderReranker
 
             return CrossEncoderReranker(model)
-
-
-def rerank_hits(
-    reranker: Reranker, query: str, candidates: Sequence[Candidate], k: int
-) -> tuple[list[int], list[str], Reranked | None]:
-    """Positions of the `k` best candidates, warnings, and the reranker's report.
-
-    When it fails, the order is that of the candidates, a warning says why, and there is no report.
-    """
-    if not candidates:
-        return [], [], None
-    try:
-        report = reranker.rerank(query, candidates, k)
-    except CtxError as error:
-        kept = list(range(min(k, len(candidates))))
-        return kept, [f"not reranked, the order is that of the fusion: {reranker.name}: {error}"], None
-    return report.order, report.warnings, report

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ctx_pipeline.errors import FatalError
-from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker, complete
+from ctx_pipeline.rerank.model import Reranked, Reranker, complete
 
 
 class CrossEncoderReranker(Reranker):
@@ -29,20 +29,20 @@ class CrossEncoderReranker(Reranker):
         self._using = threading.Lock()
         self._encoder: Any = None
 
-    def rerank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
-        """See Reranker. Ties keep the order of the candidates."""
+    def rerank(self, query: str, passages: Sequence[str], k: int) -> Reranked:
+        """See Reranker. Ties keep the order of the passages."""
         started = time.monotonic()
         with self._using:
             if self._encoder is None:
                 self._encoder = self._load()
-            pairs = [(query, candidate.passage) for candidate in candidates]
+            pairs = [(query, passage) for passage in passages]
             scores = np.asarray(self._encoder.predict(pairs, show_progress_bar=False), np.float64)
-        if scores.shape != (len(candidates),) or not np.isfinite(scores).all():
+        if scores.shape != (len(passages),) or not np.isfinite(scores).all():
             raise FatalError(
                 f"{self.model} does not give one score for each passage; set search.rerank_model to a reranker"
             )
         best = np.argsort(-scores, kind="stable")
-        order, kept = complete(((int(at), float(scores[at])) for at in best), len(candidates), k)
+        order, kept = complete(((int(at), float(scores[at])) for at in best), len(passages), k)
         return Reranked(order, kept, self.model, time.monotonic() - started, usd=0.0)
 
     def _load(self) -> Any:

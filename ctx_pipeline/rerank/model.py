@@ -8,27 +8,13 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A retrieved chunk."""
-
-    chunk_id: str
-    text: str
-    context: str
-
-    @property
-    def passage(self) -> str:
-        """What a reranker reads: the context, a blank line, the chunk."""
-        return f"{self.context}\n\n{self.text}" if self.context else self.text
-
-
-@dataclass(frozen=True, slots=True)
 class Reranked:
-    """Candidates in a new order, and what that took."""
+    """Passages in a new order, and what that took."""
 
     order: list[int]
-    """Positions in the sequence of candidates, best first."""
+    """Positions in the sequence of passages, best first."""
     scores: list[float | None]
-    """One for each of `order`, comparable within one query only; None for a candidate that the model left out."""
+    """One for each of `order`, comparable within one query only; None for a passage that the model left out."""
     model: str
     """The model that answered, as it names itself: an emulator says `emulator`."""
     seconds: float
@@ -40,7 +26,7 @@ class Reranked:
 
 
 class Reranker(Protocol):
-    """Orders candidates by how well they answer a query.
+    """Orders passages by how well they answer a query.
 
     Making a reranker loads and connects nothing.
     """
@@ -48,10 +34,10 @@ class Reranker(Protocol):
     name: str
     """The method as settings name it."""
 
-    def rerank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
-        """The `k` best of the candidates, which come in the order to keep where the model is silent.
+    def rerank(self, query: str, passages: Sequence[str], k: int) -> Reranked:
+        """The `k` best of the passages, which come in the order to keep where the model is silent.
 
-        Raises TransientError when a later try may succeed, PermanentError when the query or a candidate is refused,
+        Raises TransientError when a later try may succeed, PermanentError when the query or a passage is refused,
         FatalError when the key, the model, the package or the budget does not allow it.
         """
         ...

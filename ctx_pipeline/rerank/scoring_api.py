@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from ctx_pipeline.errors import FatalError, TransientError
 from ctx_pipeline.http_api import MESSAGE_CHARS, JsonApi, Patience, Remedies
-from ctx_pipeline.rerank.model import Candidate, Reranked, Reranker, complete
+from ctx_pipeline.rerank.model import Reranked, Reranker, complete
 
 # Somebody waits for the answer, and the fused order is there when it takes too long.
 _PATIENCE = Patience(retries=2, max_wait_s=5, read_timeout_s=20)
@@ -42,12 +42,11 @@ class ScoringApi(Reranker, ABC):
         self._api = JsonApi(url, api_key, self.model, remedies, patience)
         self._lacks_key = not api_key.strip() and base_url is None
 
-    def rerank(self, query: str, candidates: Sequence[Candidate], k: int) -> Reranked:
-        """See Reranker. Ties keep the order of the candidates."""
+    def rerank(self, query: str, passages: Sequence[str], k: int) -> Reranked:
+        """See Reranker. Ties keep the order of the passages."""
         if self._lacks_key:
             raise FatalError(f"{self.key_variable} is not set; set it, or choose another search.rerank")
         started = time.monotonic()
-        passages = [candidate.passage for candidate in candidates]
         answers: list[Any] = []
         scores: list[tuple[int, float]] = []
         first = 0
@@ -57,7 +56,7 @@ class ScoringApi(Reranker, ABC):
             answers.append(answer)
             first += len(batch)
         scores.sort(key=lambda pair: (-pair[1], pair[0]))
-        order, kept = complete(scores, len(candidates), k)
+        order, kept = complete(scores, len(passages), k)
         usd, tokens = self._cost(answers)
         return Reranked(order, kept, self._answering_model(answers), time.monotonic() - started, usd, tokens)
 
