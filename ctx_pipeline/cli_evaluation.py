@@ -50,6 +50,9 @@ def evaluate(
         if chunks or results or plot or rerank:
             raise click.UsageError("--compare-chunking goes without --chunks, --rerank, --results and --plot")
         return _compare_chunking(queries, source, strategies, sizes, overlaps, as_json)
+    for written in (results, plot):
+        if written and any(read and written.absolute() == read.absolute() for read in (queries, chunks)):
+            raise click.UsageError(f"{written} is read, so it is not written to; name another file")
     if strategies or sizes or overlaps:
         raise click.UsageError("--strategy, --size and --overlap belong to --compare-chunking")
     from ctx_pipeline.evaluation.evaluation import evaluate_corpus

@@ -63,8 +63,10 @@ def ask(
     )
     prompt = answer_prompt(question, found.hits, original_only=original_only)
     if show_prompt:
+        from ctx_pipeline.display import printable
+
         shown = json.dumps({"system": prompt.system, "content": prompt.content}, ensure_ascii=False)
-        click.echo(shown if as_json else str(prompt))
+        click.echo(shown if as_json else printable(str(prompt)))
         return DONE
     if not found.hits:
         raise CtxError("nothing was found to answer from; `ctx-pipeline search` shows what a query finds")

@@ -23,6 +23,7 @@ from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
 from ctx_pipeline.evaluation.metrics import Judged
 from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.evaluation.report import markdown
+from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Strategy, load_settings
 from tests.emulators.rerank_api import KEY, rerank_api
@@ -365,10 +366,10 @@ def test_the_recommendation_is_the_cheapest_of_those_within_the_noise() -> None:
         judged = [Judged(str(n), (1 if hit else None,), (), 0) for n, hit in enumerate(found)]
         return Compared(Variant(strategy, 256), "", chunks, 1.0, {"hybrid": judged}, judged)
 
-    best = compared("fixed", 300, *[True] * 20)
-    near = compared("recursive", 200, *[True] * 18, False, False)
-    bad = compared("structure", 100, *[True] * 5, *[False] * 15)
-    comparison = Comparison([best, near, bad], 20, 1, "m", "outline", [])
+    best = compared("fixed", 300, *[True] * 100)
+    near = compared("recursive", 200, *[True] * 99, False)
+    bad = compared("structure", 100, *[True] * 85, *[False] * 15)
+    comparison = Comparison([best, near, bad], 100, 1, "m", "outline", [])
     recommended = comparison.recommended()
     assert recommended is not None
     assert recommended[:2] == (near, best)
@@ -387,3 +388,102 @@ def test_the_example_queries_point_at_what_they_quote() -> None:
         text = (root / "examples" / "docs" / line["doc"]).read_bytes().decode()
         assert text[line["start"] : line["end"]] == line["text"]
     assert len(read_queries(queries)) >= 25
+
+
+def test_an_arm_that_was_killed_while_it_changed_is_written_again(
+    project: Project, queries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = evaluate(project, queries, files=True).ladder
+    project.write("pro.md", "# Otro\n\nNada.\n")
+    project.write("nuevo.md", "# Nuevo\n\nlímite del plan Pro\n")
+
+    def killed(self: SearchTables, *_: object) -> None:
+        original(self, *_)
+        raise KeyboardInterrupt
+
+    original = SearchTables.embed_and_replace
+    monkeypatch.setattr(SearchTables, "embed_and_replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(project, queries, files=True)
+    monkeypatch.undo()
+    project.write("pro.md", PRO)
+    (project.docs / "nuevo.md").unlink()
+    after = evaluate(project, queries, files=True).ladder
+    assert [row.found for row in after.rows] == [row.found for row in before.rows]
+
+
+def test_a_refresh_meanwhile_does_not_change_what_is_measured(project: Project, queries: Path) -> None:
+    project.refresh()
+
+    def edit_and_refresh(line: str) -> None:
+        if line.endswith(ladder_module.CONTEXTUAL_EMBEDDINGS):
+            for name in ("free.md", "pro.md"):
+                (project.docs / name).unlink()
+            project.refresh(allow_mass_delete=True)
+
+    ladder = evaluate(project, queries, progress=edit_and_refresh).ladder
+    contextual = ladder.row(ladder_module.CONTEXTUAL_BM25)
+    assert contextual is not None and contextual.measures is not None
+    assert contextual.measures.recall[20] == 1
+
+
+def test_what_the_index_was_built_with_is_told_not_what_the_settings_say(project: Project, queries: Path) -> None:
+    project.write_settings(contexts={"method": "none"})
+    project.refresh()
+    project.write_settings(contexts={"method": "outline"})
+    ladder = evaluate(project, queries).ladder
+    assert ladder.context_method == "none"
+    assert any("indexed with other settings" in warning for warning in ladder.warnings)
+    assert {row.not_measured for row in ladder.rows if row.name.startswith("+")} == {
+        "the index was built without contexts"
+    }
+    assert ladder.served is not None and ladder.served.name == ladder_module.HYBRID
+
+
+def test_documents_without_text_are_documents_without_chunks(project: Project, queries: Path) -> None:
+    project.write("vacío.md", "")
+    project.write("blanco.md", " \n\n")
+    project.refresh()
+    assert evaluate(project, queries).ladder.documents == 5
+
+
+def test_passages_that_moved_are_warned_of(project: Project, queries: Path) -> None:
+    lines = _lines(queries)
+    lines[0]["text"] = "lo que decía antes"
+    write_lines(queries, [*lines, {"qid": "z", "query": "x", "doc": "pro.md", "start": 9_000, "end": 9_100}])
+    warnings = evaluate(project, queries, files=True).ladder.warnings
+    assert any(warning.startswith("2 passages of the queries moved or changed") for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([("pro.md", 0, 10), ("pro.md", 0, 10)], "the same chunk was given before"),
+        ([("pro.md", 0, 10), ("docs/pro.md", 10, 20)], "in two ways"),
+    ],
+)
+def test_chunks_given_twice_are_refused(
+    project: Project, queries: Path, lines: list[tuple[str, int, int]], message: str
+) -> None:
+    given = [{"doc": doc, "index": 0, "start": start, "end": end} for doc, start, end in lines]
+    with pytest.raises(QueryError, match=message):
+        evaluate(project, queries, chunks=write_lines(project.root / "chunks.jsonl", given))
+
+
+def test_results_never_replace_what_is_read(project: Project, queries: Path) -> None:
+    before = queries.read_bytes()
+    done = project.command("eval", str(queries), "--source", str(project.docs), "--results", str(queries))
+    assert done.returncode == 2
+    assert queries.read_bytes() == before
+
+
+def test_nothing_is_recommended_where_nothing_was_found_and_noise_does_not_excuse_a_loss() -> None:
+    def compared(strategy: Strategy, chunks: int, *found: bool) -> Compared:
+        judged = [Judged(str(n), (1 if hit else None,), (), 0) for n, hit in enumerate(found)]
+        return Compared(Variant(strategy, 256), "", chunks, 1.0, {"hybrid": judged}, judged)
+
+    lost = compared("structure", 10, *[False] * 5)
+    assert Comparison([lost], 5, 1, "m", "outline", []).recommended() is None
+    good = compared("fixed", 300, *[True] * 5)
+    recommended = Comparison([lost, good], 5, 1, "m", "outline", []).recommended()
+    assert recommended is not None and recommended[0] is good

@@ -54,6 +54,8 @@ def test_a_query_asks_for_its_telling_words(query: str, asked: str) -> None:
     ("text", "found"),
     [
         ("See TS-999.", ["ts-999"]),
+        ("错误TS-999 y TS‑777", ["ts-999", "ts-777"]),
+        ("std::vector in /etc/app/config.yaml, e.g. or and/or", ["std::vector", "etc/app/config.yaml"]),
         ("call error_code() twice: error_code", ["error_code"]),
         ("since v2.3.1, not v2.3.10", ["v2.3.1", "v2.3.10"]),
         ("version 2.3.1 costs 3.5 or 1.000", ["2.3.1"]),

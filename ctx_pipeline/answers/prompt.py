@@ -54,7 +54,8 @@ def answer_prompt(question: str, hits: Sequence[Hit], *, original_only: bool = F
 def _passage(number: int, hit: Hit, original_only: bool) -> str:
     heading = f", {' › '.join(hit.heading_path)}" if hit.heading_path else ""
     source = f"{hit.doc_id}{heading}, lines {hit.line}-{last_line(hit)}"
-    parts = [f'<passage number="{number}">', f"<source>{neutralized(source, *_TAGS)}</source>"]
+    source = neutralized(" ".join(source.split()), *_TAGS)
+    parts = [f'<passage number="{number}">', f"<source>{source}</source>"]
     if hit.context and not original_only:
         parts.append(f"<added_context>\n{neutralized(hit.context, *_TAGS)}\n</added_context>")
     parts += [f"<original>\n{neutralized(hit.text, *_TAGS)}\n</original>", "</passage>"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -64,10 +65,12 @@ def contexts_to_measure(
     Raises NotMeasuredError when there are none, when an emulator wrote them, or when the outline stands in for all.
     """
     method = pipeline.contextualizer.method
-    if method == "none":
+    if corpus.contexts is None and method == "none":
         raise NotMeasuredError("contexts.method is none")
-    contexts: Contexts = corpus.contexts or _written(pipeline, corpus, progress)
+    contexts: Contexts = _written(pipeline, corpus, progress) if corpus.contexts is None else corpus.contexts
     every = [context for own in contexts.values() for context in own]
+    if every and all(context.method == "none" for context in every):
+        raise NotMeasuredError("the index was built without contexts")
     if any(context.method == EMULATOR for context in every):
         raise NotMeasuredError("the contexts were written by an emulator")
     missing = {context.reason for context in every if context.status != "written"}
@@ -99,6 +102,12 @@ def _written(pipeline: Pipeline, corpus: Corpus, progress: Callable[[str], None]
     return written
 
 
+def method_of(contexts: Contexts) -> str:
+    """What wrote the contexts, most of them first."""
+    methods = Counter(context.method for own in contexts.values() for context in own)
+    return ", ".join(method for method, _ in methods.most_common()) or "none"
+
+
 def truncated_texts(corpus: Corpus, contexts: Contexts, embedder: Embedder) -> int:
     """Chunks that, with their context, do not fit the embedder's window."""
     texts = [
@@ -110,7 +119,7 @@ def truncated_texts(corpus: Corpus, contexts: Contexts, embedder: Embedder) -> i
 
 
 class ArmIndex:
-    """A search index of its own for one arm, kept in a folder.
+    """A search index of its own for one arm, kept in a folder, which the caller holds the lock of.
 
     Running the arm again embeds only texts that changed, and writes only documents that changed.
     """
@@ -121,19 +130,20 @@ class ArmIndex:
 
     def update(self, corpus: Corpus, contexts: Contexts) -> SearchIndex:
         """Make the index that of `corpus` with `contexts`. Raises CtxError when a document cannot be embedded."""
-        with storage_lock(self._store.uri, "an evaluation"):
-            self._update(corpus, contexts)
-        return SearchIndex(self._store, self._settings, embedder=self._embedder)
-
-    def _update(self, corpus: Corpus, contexts: Contexts) -> None:
         self._store.create()
         tables = SearchTables(self._store, self._settings, self._embedder, self._hashes)
         tables.prepare()
         [target] = [target for target in tables.targets() if target.is_build]
-        before: dict[str, str] = json.loads(self._store.state().get(f"{_STORED}:{target.name}", "{}"))
+        key = f"{_STORED}:{target.name}"
+        before: dict[str, str] = json.loads(self._store.state().get(key, "{}"))
         wanted = {doc_id: self._identity(corpus, contexts, doc_id) for doc_id in corpus.documents}
-        self._store.delete(target.name, sorted(before.keys() - wanted.keys()))
         changed = [doc_id for doc_id, identity in wanted.items() if before.get(doc_id) != identity]
+        gone = set(self._store.all_rows(target.name, ["doc_id"])["doc_id"].to_pylist()) - wanted.keys()
+        if changed or gone:
+            # What is about to change is not vouched for, so that a kill meanwhile leaves it to be written again.
+            kept = {doc_id: identity for doc_id, identity in before.items() if wanted.get(doc_id) == identity}
+            self._store.set_state(**{key: json.dumps(kept)})
+            self._store.delete(target.name, sorted(gone))
         for batch in _batches(changed, corpus.chunks):
             outcomes = [
                 Outcome(
@@ -148,11 +158,12 @@ class ArmIndex:
             for outcome in outcomes:
                 if outcome.error is not None:
                     raise CtxError(f"{outcome.doc_id} cannot be embedded ({outcome.error})") from outcome.error
-        if changed or before.keys() - wanted.keys():
+        if changed or gone:
             # BM25's document frequencies are those of the last optimization.
             self._store.table(target.name).optimize()
-            self._store.set_state(**{f"{_STORED}:{target.name}": json.dumps(wanted)})
+            self._store.set_state(**{key: json.dumps(wanted)})
         tables.switch()
+        return SearchIndex(self._store, self._settings, embedder=self._embedder)
 
     def _identity(self, corpus: Corpus, contexts: Contexts, doc_id: str) -> str:
         return digest(

@@ -26,6 +26,8 @@ SIZES, OVERLAP_PERCENTS = (256, 512, 1024), (0, 10, 20)
 BUDGET_TOKENS = 5_120
 """Tokens of retrieved text at which variants are compared: 20 chunks of 256, 10 of 512."""
 BUDGET_DEPTH = 100
+MAX_LOSS = 0.02
+"""Of recall, that a cheaper variant may have less: with few queries even a large difference is within the noise."""
 MODES: tuple[Mode, ...] = ("hybrid", "vector", "keyword")
 
 
@@ -105,13 +107,19 @@ class Comparison:
     def recommended(self) -> tuple[Compared, Compared, SignTest] | None:
         """What to take, the best at the token budget, and the test between them.
 
-        The best one costs vectors and time; of those that it does not beat beyond noise, the one with fewest chunks
-        is as good and cheaper.
+        The best one may cost vectors and time; of those that it beats by no more than noise and 0.02, the one with
+        fewest chunks is as good and cheaper. None when nothing was found by any.
         """
         if not self.measured:
             return None
         best = max(self.measured, key=lambda compared: (compared.budget_recall, -compared.chunks))
-        as_good = [one for one in self.measured if sign_test(one.at_budget, best.at_budget).is_noise]
+        if not best.budget_recall:
+            return None
+        as_good = [
+            one
+            for one in self.measured
+            if best.budget_recall - one.budget_recall <= MAX_LOSS and sign_test(one.at_budget, best.at_budget).is_noise
+        ]
         chosen = min(as_good, key=lambda compared: (compared.chunks, compared.variant.late, -compared.budget_recall))
         return chosen, best, sign_test(chosen.at_budget, best.at_budget)
 
@@ -122,8 +130,8 @@ def variants(strategies: Sequence[Strategy], sizes: Sequence[int], overlaps: Seq
         for size in sizes:
             for overlap in overlaps if strategy != "semantic" else (0,):
                 yield Variant(strategy, size, overlap)
-    for size in sizes:
-        yield Variant("recursive", size, late=True)
+    if "recursive" in strategies:
+        yield from (Variant("recursive", size, late=True) for size in sizes)
 
 
 def compare_chunking(

@@ -21,6 +21,7 @@ from ctx_pipeline.evaluation.metrics import DEPTH, Judged
 from ctx_pipeline.evaluation.queries import Boundary, Query, Span
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search import Hit
 from ctx_pipeline.refresh import Pipeline
@@ -40,6 +41,8 @@ class Corpus:
     contexts: Mapping[str, Sequence[Context]] | None = None
     """One for each chunk, where they are stored already; None when they are still to be written."""
     warnings: list[str] = field(default_factory=list)
+    table: tuple[str, int] | None = None
+    """The search table that holds just these chunks with these contexts, and its version, where there is one."""
 
     @property
     def size(self) -> int:
@@ -80,6 +83,17 @@ class Corpus:
             )
         return resolved
 
+    def stale(self, queries: Sequence[Query]) -> list[str]:
+        """A warning when passages of resolved queries are not where the query set has them."""
+        spans = [span for query in queries for span in query.spans if span.doc in self.documents]
+        moved = sum(bool(where_it_went(span, self.documents[span.doc].parsed.text)) for span in spans)
+        if not moved:
+            return []
+        return [
+            f"{counted(moved, 'passage')} of the queries moved or changed since it was marked: correct the query file, "
+            "the figures are not reliable (`ctx-pipeline diagnose` names them)"
+        ]
+
     def relevant(self, query: Query) -> set[tuple[str, int, int]]:
         """Chunks (doc_id, start, end) that cover some span of the query."""
         return {
@@ -112,13 +126,36 @@ def rank_of(span: Span, hits: Sequence[Hit]) -> int | None:
     return next((rank for rank, hit in enumerate(hits, start=1) if covers(hit, span)), None)
 
 
+def where_it_went(span: Span, text: str) -> str:
+    """Where the passage is now when it no longer stands at its offsets; empty when it does, or nobody can tell."""
+    written = span.text.strip()
+    if not written:
+        beyond = f"the document has only {len(text)} characters, the span ends at {span.end}: correct the query file"
+        return beyond if span.end > len(text) else ""
+    if written in text[span.start : span.end]:
+        return ""
+    position = text.find(written)
+    if position < 0:
+        return "the document was edited: the passage is not in it any more; mark what answers the query now"
+    return (
+        f"the document was edited: the passage now is at characters {position}-{position + len(written)}; "
+        "correct the query file"
+    )
+
+
 def indexed_corpus(pipeline: Pipeline) -> Corpus:
     """What the index holds: stored documents, chunks and contexts, as the last refresh left them.
 
     Raises StorageError when there is no index, CtxError when it is empty or its tables do not belong together.
     """
+    pipeline.store.connect()
+    # Several tables are read, which belong together only while nobody writes.
+    with storage_lock(pipeline.store.uri, "the beginning of an evaluation"):
+        return _indexed_corpus(pipeline)
+
+
+def _indexed_corpus(pipeline: Pipeline) -> Corpus:
     store = pipeline.store
-    store.connect()
     ledger = Ledger.read(store)
     indexed = [doc_id for doc_id, row in ledger.rows.items() if row.indexed and not row.writing]
     if not indexed:
@@ -129,9 +166,25 @@ def indexed_corpus(pipeline: Pipeline) -> Corpus:
     for doc_id in indexed:
         if doc_id not in documents or len(chunks.get(doc_id, ())) != len(contexts.get(doc_id, ())):
             raise CtxError(f"{doc_id}: its rows do not belong together; `ctx-pipeline doctor --fix` tells more")
+    tables = pipeline.search_tables()
     left_out = len(ledger.rows) - len(indexed)
     warnings = [f"{counted(left_out, 'document')} not indexed as a whole, left out"] if left_out else []
-    return Corpus(documents, {doc_id: chunks.get(doc_id, []) for doc_id in documents}, contexts, warnings)
+    hashes = pipeline.hashes
+    current = (hashes.parse, hashes.chunk, hashes.context)
+    others = sum((ledger.rows[d].parse, ledger.rows[d].chunk, ledger.rows[d].context) != current for d in indexed)
+    if others:
+        warnings.append(
+            f"{counted(others, 'document')} indexed with other settings than these: the figures are of what is indexed "
+            "(`ctx-pipeline refresh` brings it up to date)"
+        )
+    is_whole = tables.is_current and not left_out
+    return Corpus(
+        documents,
+        {doc_id: chunks.get(doc_id, []) for doc_id in documents},
+        {doc_id: contexts.get(doc_id, []) for doc_id in documents},
+        warnings,
+        (tables.live, int(store.table(tables.live).version)) if is_whole else None,
+    )
 
 
 def corpus_of_files(pipeline: Pipeline, boundaries: Mapping[str, Sequence[Boundary]] | None = None) -> Corpus:
@@ -156,6 +209,9 @@ def corpus_of_files(pipeline: Pipeline, boundaries: Mapping[str, Sequence[Bounda
         chunks = {doc_id: pipeline.chunker.split(document.parsed) for doc_id, document in documents.items()}
     else:
         chunks = _given_chunks(documents, boundaries, pipeline.embedder)
+        without = sum(not own for own in chunks.values())
+        if without:
+            warnings.append(f"no chunk is given of {counted(without, 'document')}: nothing of them can be found")
     return Corpus(documents, chunks, warnings=warnings)
 
 
@@ -175,12 +231,19 @@ def _read(file: FoundFile, root: Path) -> Document:
 def _given_chunks(
     documents: Mapping[str, Document], boundaries: Mapping[str, Sequence[Boundary]], embedder: Embedder
 ) -> dict[str, list[Chunk]]:
-    by_path = {doc_id.partition("/")[2]: doc_id for doc_id in documents}
+    by_path: dict[str, list[str]] = {}
+    for doc_id in documents:
+        by_path.setdefault(doc_id.partition("/")[2], []).append(doc_id)
     chunks: dict[str, list[Chunk]] = {doc_id: [] for doc_id in documents}
     for doc, given in boundaries.items():
-        doc_id = doc if doc in documents else by_path.get(doc)
-        if doc_id is None:
+        found = [doc] if doc in documents else by_path.get(doc, [])
+        if not found:
             raise QueryError(f"the given chunks are of {doc!r}, which is in no source")
+        if len(found) > 1:
+            raise QueryError(f"{doc!r} is in several sources ({', '.join(found)}); write its source before it")
+        doc_id = found[0]
+        if chunks[doc_id]:
+            raise QueryError(f"the given chunks name {doc_id} in two ways; write all of them alike")
         text = documents[doc_id].parsed.text
         if given[-1].end > len(text):
             raise QueryError(f"{doc}: a given chunk ends at {given[-1].end}, its text has {len(text)} characters")

@@ -10,22 +10,21 @@ from statistics import fmean
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.model import Document
-from ctx_pipeline.errors import counted
 from ctx_pipeline.evaluation.arms import ArmIndex, Contexts, NotMeasuredError, contexts_to_measure, plain_contexts
-from ctx_pipeline.evaluation.corpus import Corpus, rank_of
+from ctx_pipeline.evaluation.corpus import Corpus, rank_of, where_it_went
 from ctx_pipeline.evaluation.evaluation import open_corpus
 from ctx_pipeline.evaluation.findings import CAUSES, Cause, Diagnosis, FailedQuery, Finding, MissingName, Piece
 from ctx_pipeline.evaluation.metrics import DEPTH
 from ctx_pipeline.evaluation.missing import missing_documents
 from ctx_pipeline.evaluation.queries import Query, Span, read_queries
 from ctx_pipeline.evaluation.query_terms import Term, Vocabulary, Words, shared_words
+from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.schemas import chunk_id
 from ctx_pipeline.index.search import Hit, SearchIndex
 from ctx_pipeline.refresh import Pipeline
 
 PIECE_SHARE = 0.2
 """Of the answer: what a retrieved piece must hold to show that the answer was cut."""
-STALE = "{} of the queries moved or changed since it was marked: correct the query file, the figures are not reliable"
 RARE_WORDS = 3
 """Looked at where a question has no name."""
 COPY_MIN_CHARS = 40
@@ -47,17 +46,19 @@ def diagnose_queries(
     asked = read_queries(queries)
     corpus, folder = open_corpus(pipeline, files=files, chunks=chunks)
     asked = corpus.resolve(asked, unknown_is_wrong=False)
-    index, contexts = _open_search(pipeline, corpus, folder, progress)
-    progress(f"searching {len(asked)} queries")
-    return _Diagnostician(pipeline, corpus, contexts, index, asked).run(given_chunks=chunks is not None)
+    with storage_lock(folder, "a diagnosis"):
+        index, contexts = _open_search(pipeline, corpus, folder, progress)
+        progress(f"searching {len(asked)} queries")
+        return _Diagnostician(pipeline, corpus, contexts, index, asked).run(given_chunks=chunks is not None)
 
 
 def _open_search(
     pipeline: Pipeline, corpus: Corpus, folder: Path, progress: Callable[[str], None]
 ) -> tuple[SearchIndex, Contexts]:
     """The live index, or the contextual arm of the files."""
-    if corpus.contexts is not None:
-        return SearchIndex(pipeline.store, pipeline.settings, embedder=pipeline.embedder), corpus.contexts
+    if corpus.contexts is not None and corpus.table is not None:
+        index = SearchIndex(pipeline.store, pipeline.settings, pipeline.embedder, pinned=corpus.table)
+        return index, corpus.contexts
     arm = "contextual"
     try:
         contexts = contexts_to_measure(pipeline, corpus)
@@ -65,8 +66,8 @@ def _open_search(
         arm, contexts = "plain", plain_contexts(corpus)
         corpus.warnings.append(f"diagnosed without contexts: {reason}")
     progress(f"indexing {corpus.size} chunks")
-    index = ArmIndex(folder / arm, pipeline.settings, pipeline.embedder, pipeline.hashes)
-    return index.update(corpus, contexts), contexts
+    own = ArmIndex(folder / arm, pipeline.settings, pipeline.embedder, pipeline.hashes)
+    return own.update(corpus, contexts), contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,6 @@ class _Diagnostician:
         known = self._corpus.documents
         spans = [span for query in self._queries for span in query.spans]
         self._missing = missing_documents(self._pipeline, self._corpus, {span.doc for span in spans} - known.keys())
-        stale = sum(bool(_where_it_went(span, known[span.doc].parsed.text)) for span in spans if span.doc in known)
         recalls, reachable, failed = [], [], []
         for query in self._queries:
             hits = self._index.search(query.text, k=self._depth, rerank="none")
@@ -128,7 +128,7 @@ class _Diagnostician:
             given_chunks=given_chunks,
             embedding_model=self._pipeline.embedder.name,
             context_method=self._pipeline.contextualizer.method,
-            warnings=self._corpus.warnings + [STALE.format(counted(stale, "passage"))] * bool(stale),
+            warnings=[*self._corpus.warnings, *self._corpus.stale(self._queries)],
         )
 
     def _findings(self, query: Query, spans: Sequence[Span], hits: Sequence[Hit]) -> tuple[Finding, ...]:
@@ -142,7 +142,7 @@ class _Diagnostician:
         if document is None:
             return Finding(span, ("document_missing",), reason=self._missing[span.doc])
         line = document.parsed.text.count("\n", 0, span.start) + 1
-        stale = _where_it_went(span, document.parsed.text)
+        stale = where_it_went(span, document.parsed.text)
         parts = self._parts(span, found)
         if stale or not parts:
             nothing = f"no chunk holds anything of it: characters {span.start}-{span.end} of the document are empty"
@@ -242,21 +242,4 @@ def _piece_found(pieces: Sequence[Piece], covering: str) -> bool:
     return any(
         piece.rank is not None and piece.rank <= DEPTH and piece.share >= PIECE_SHARE and piece.chunk_id != covering
         for piece in pieces
-    )
-
-
-def _where_it_went(span: Span, text: str) -> str:
-    """Where the passage is now when it no longer stands at its offsets; empty when it does, or nobody can tell."""
-    written = span.text.strip()
-    if not written:
-        beyond = f"the document has only {len(text)} characters, the span ends at {span.end}: correct the query file"
-        return beyond if span.end > len(text) else ""
-    if written in text[span.start : span.end]:
-        return ""
-    position = text.find(written)
-    if position < 0:
-        return "the document was edited: the passage is not in it any more; mark what answers the query now"
-    return (
-        f"the document was edited: the passage now is at characters {position}-{position + len(written)}; "
-        "correct the query file"
     )

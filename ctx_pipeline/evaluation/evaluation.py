@@ -11,6 +11,7 @@ from ctx_pipeline.evaluation.ladder import Ladder, run_ladder
 from ctx_pipeline.evaluation.metrics import DEPTH
 from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.evaluation.report import write_per_query
+from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.versions import digest
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Rerank
@@ -46,9 +47,10 @@ def evaluate_corpus(
     """
     asked = read_queries(queries)
     corpus, folder = open_corpus(pipeline, files=files, chunks=chunks)
-    ladder = run_ladder(pipeline, corpus, asked, folder, rerank=rerank, progress=progress)
-    results = results or folder / "per_query.jsonl"
-    write_per_query(ladder, asked, results)
+    with storage_lock(folder, "an evaluation"):
+        ladder = run_ladder(pipeline, corpus, asked, folder, rerank=rerank, progress=progress)
+        results = results or folder / "per_query.jsonl"
+        write_per_query(ladder, asked, results)
     return Evaluation(ladder, results, _shortfall(ladder, pipeline.settings.evaluation.min_recall))
 
 

@@ -18,6 +18,7 @@ from ctx_pipeline.evaluation.arms import (
     NotMeasuredError,
     contexts_to_measure,
     heading_prefixes,
+    method_of,
     plain_contexts,
     truncated_texts,
 )
@@ -133,8 +134,8 @@ def run_ladder(
     truncated: dict[str, int] = {}
     for name, contexts in tables.items():
         progress(f"indexing {counted(corpus.size, 'chunk')}: {name}")
-        if name == "contextual" and contexts is corpus.contexts and pipeline.search_tables().is_current:
-            indexes[name] = SearchIndex(pipeline.store, pipeline.settings, pipeline.embedder)  # the index itself
+        if name == "contextual" and corpus.table is not None:
+            indexes[name] = SearchIndex(pipeline.store, pipeline.settings, pipeline.embedder, pinned=corpus.table)
         else:
             arm = ArmIndex(folder / name, pipeline.settings, pipeline.embedder, pipeline.hashes)
             indexes[name] = arm.update(corpus, contexts)
@@ -171,15 +172,22 @@ def run_ladder(
         documents=len(corpus.documents),
         chunks=corpus.size,
         queries=len(queries),
-        context_method=pipeline.contextualizer.method,
+        context_method=_method(pipeline, corpus, tables.get("contextual")),
         embedding_model=pipeline.embedder.name,
         warnings=[
             *corpus.warnings,
+            *corpus.stale(queries),
             *pipeline.contextualizer.warnings,
             *_not_written(pipeline, tables.get("contextual", {})),
             *(warning for row in rows for warning in row.warnings),
         ],
     )
+
+
+def _method(pipeline: Pipeline, corpus: Corpus, measured: Contexts | None) -> str:
+    """What wrote the contexts; where they are stored, not what the settings would have it."""
+    contexts = measured if measured is not None else corpus.contexts
+    return pipeline.contextualizer.method if contexts is None else method_of(contexts)
 
 
 def _not_written(pipeline: Pipeline, contexts: Contexts) -> list[str]:

@@ -62,6 +62,8 @@ def read_queries(path: Path) -> list[Query]:
     spans: dict[str, list[Span]] = {}
     for number, values in _json_lines(path):
         try:
+            if not isinstance(values["qid"], str | int):
+                raise ValueError('"qid" is neither text nor a whole number')
             qid, text = str(values["qid"]), values["query"]
             given = values.get("text")
             span = Span(*_span(values), text=given if isinstance(given, str) else "")
@@ -84,11 +86,15 @@ def read_boundaries(path: Path) -> dict[str, list[Boundary]]:
     Raises QueryError naming the file, the line and what is wrong with it.
     """
     found: dict[str, list[Boundary]] = {}
+    seen: set[Boundary] = set()
     for number, values in _json_lines(path):
         try:
             boundary = Boundary(*_span(values))
         except (KeyError, TypeError, ValueError) as error:
             raise QueryError(_wrong_line(path, number, error, '"doc", "start", "end"')) from None
+        if boundary in seen:
+            raise QueryError(f"{path}, line {number}: the same chunk was given before; each counts once")
+        seen.add(boundary)
         found.setdefault(boundary.doc, []).append(boundary)
     if not found:
         raise QueryError(f"{path} holds no chunk; a line is a JSON object with doc, index, start and end")
@@ -108,7 +114,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise QueryError(f"{path}, line {number}: not JSON ({error})") from None
         if not isinstance(values, dict):
             raise QueryError(f"{path}, line {number}: not a JSON object")

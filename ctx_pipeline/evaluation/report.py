@@ -111,7 +111,9 @@ def write_file(path: Path, content: bytes) -> None:
     """Write a file and the folders above it. Raises CtxError when that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        unfinished = path.with_name(f"{path.name}.tmp")
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
     except OSError as error:
         raise CtxError(f"{path} cannot be written ({error.strerror})") from None
 

@@ -10,12 +10,15 @@ IDENTIFIER_CHARACTERS = 200
 
 _WORD = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-ZÀ-ÖØ-Þ]+(?![a-zß-öø-ÿ])|[A-ZÀ-ÖØ-Þ]?[a-zß-öø-ÿ]+|[0-9]+")
-_TOKEN = re.compile(r"[\w.:/-]+")
+_TOKEN = re.compile(r"[A-Za-z0-9_À-ɏ.:/-]+")
+_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"))
 _EDGES = "._:/-"
 _IDENTIFIER = re.compile(
     r".*[^\W_]_+[^\W_]"  # error_code
     r"|(?=.*[^\W\d_])(?=.*\d).*[^\W_][-._:/][^\W_]"  # TS-999, v2.3.1
     r"|\d+(?:\.\d+){2,}$"  # 2.3.1, but not 3.5
+    r"|.*[^\W_]::[^\W_]"  # std::vector
+    r"|(?:.*/)?[^\W_][\w-]+\.[a-z]{2,5}$"  # config.yaml, but not e.g
 )
 
 # Closed word classes only: articles, pronouns, prepositions, conjunctions, question words, auxiliaries. LanceDB drops
@@ -68,7 +71,7 @@ def identifiers(text: str) -> list[str]:
 
     Names without a separator, such as `getTarget`, are words like others: the full-text columns hold them whole.
     """
-    tokens = (token.strip(_EDGES) for token in _TOKEN.findall(text))
+    tokens = (token.strip(_EDGES) for token in _TOKEN.findall(text.translate(_DASHES)))
     return list(dict.fromkeys(token.casefold() for token in tokens if _is_identifier(token)))
 
 

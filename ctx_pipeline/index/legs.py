@@ -68,6 +68,9 @@ class Legs:
         if self._where:
             search = search.where(self._where, prefilter=True)
         found = search.select(["chunk_id", measure]).with_row_id(True).limit(self._limit).to_arrow()
+        # Equals come in the order of the rows, which an incremental index has otherwise than a fresh one.
+        order = "descending" if measure == "_score" else "ascending"
+        found = found.sort_by([(measure, order), ("chunk_id", "ascending")])
         chunk_ids: list[str] = found["chunk_id"].to_pylist()
         self._row_ids.update(zip(chunk_ids, found["_rowid"].to_pylist(), strict=True))
         return chunk_ids

@@ -68,9 +68,16 @@ class SearchResult:
 class SearchIndex:
     """The live search table, queried with the embedder it was built with."""
 
-    def __init__(self, store: Store, settings: Settings, embedder: Embedder | None = None) -> None:
-        """`embedder` is one that is loaded already; it is used where it is the table's own."""
-        self._store, self._settings = store, settings
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        embedder: Embedder | None = None,
+        pinned: tuple[str, int] | None = None,
+    ) -> None:
+        """`embedder` is one that is loaded already; it is used where it is the table's own. `pinned` names a search
+        table and its version, in place of the latest of the live one."""
+        self._store, self._settings, self._pinned = store, settings, pinned
         self._embedder = (embed_hash(embedder), embedder) if embedder else None
         self._rerankers: dict[Rerank, Reranker | None] = {}
 
@@ -109,7 +116,7 @@ class SearchIndex:
         rerank: Rerank | None = None,
     ) -> SearchResult:
         """`search`, with warnings such as a reranker that failed, and what reranking took."""
-        query = query.strip()
+        query = query.encode(errors="replace").decode().strip()
         if mode not in get_args(Mode):
             raise ValueError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
         if rerank not in (None, *get_args(Rerank)):
@@ -139,10 +146,10 @@ class SearchIndex:
                 raise StorageError(f"the search failed: {message}") from first
 
     def _search(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
-        active = self._store.state().get(ACTIVE)
+        active, version = self._pinned or (self._store.state().get(ACTIVE), None)
         if not active:
             raise StorageError(f"the index at {self._store.uri} is not built yet; run `ctx-pipeline refresh`")
-        table = self._store.table(active)
+        table = self._store.table(active, version)
         spec = SearchTableSpec.from_schema(table.schema)
         legs = Legs(table, max(self._settings.search.candidates, k), where)
         warnings = []

@@ -75,10 +75,10 @@ class Store:
             first = pa.Table.from_pylist([{"name": "schema_version", "value": SCHEMA_VERSION}], schema=SCHEMAS[STATE])
             connection.create_table(STATE, data=first, schema=SCHEMAS[STATE])
 
-    def table(self, name: str) -> Any:
-        """A handle pinned to the latest version of a table. Raises StorageError when it does not exist."""
+    def table(self, name: str, version: int | None = None) -> Any:
+        """A handle pinned to a version of a table, else the latest. Raises StorageError when it does not exist."""
         try:
-            return self.connect().open_table(name)
+            return self.connect().open_table(name, version=version) if version else self.connect().open_table(name)
         except (ValueError, RuntimeError) as error:
             if name in self.names():
                 raise
