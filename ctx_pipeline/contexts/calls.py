@@ -21,7 +21,7 @@ MISSING_ROUNDS = 3
 """How often chunks that a grouped answer leaves out are asked about."""
 OUTAGE_CALLS = 5
 """Calls in a row that got no answer in spite of all their attempts: the service is down, and others would wait too."""
-_JSON_TOKENS = 24
+JSON_TOKENS = 24
 """Of one entry of a grouped answer, beside the context."""
 
 UNAVAILABLE = "unavailable"
@@ -152,18 +152,15 @@ class Calls:
             self._failed(wanted, problem)
 
     def _request(self, asked: Asked, number: int, group: Sequence[Wanted]) -> Request:
-        grouped = self._chunks_per_call > 1 and group[0].chunk is not None
-        prompt, chunk = asked.prompt, group[0].chunk
-        if grouped:
-            rest = prompt.group([wanted.number for wanted in group])
-        else:
-            rest = prompt.summary if chunk is None else prompt.chunk(chunk)
-        view = Block(prompt.view(asked.view, numbered=grouped), "5m" if asked.marked else None)
+        grouped = is_grouped(asked, self._chunks_per_call)
         return Request(
             model=self._model,
-            max_tokens=len(group) * (self._max_tokens + _JSON_TOKENS) if grouped else self._max_tokens,
-            content=(view, Block(rest)),
-            system=prompt.system,
+            max_tokens=len(group) * (self._max_tokens + JSON_TOKENS) if grouped else self._max_tokens,
+            content=(
+                Block(view_text(asked, grouped), "5m" if asked.marked else None),
+                Block(own_text(asked, group, grouped)),
+            ),
+            system=asked.prompt.system,
             json_schema=GROUP_SCHEMA if grouped else None,
             label=group[0].doc_id,
             view=number,
@@ -175,6 +172,24 @@ class Calls:
             return {group[0].key: clean(reply.text)}
         said = {item.chunk: clean(item.context) for item in reply.parsed(_Group).contexts}
         return {wanted.key: said.get(wanted.number, "") for wanted in group}
+
+
+def is_grouped(asked: Asked, chunks_per_call: int) -> bool:
+    """Whether the chunks of a view are asked about several at a time, by their numbers."""
+    return chunks_per_call > 1 and asked.wanted[0].chunk is not None
+
+
+def view_text(asked: Asked, grouped: bool) -> str:
+    """The first block of every request about a view."""
+    return asked.prompt.view(asked.view, numbered=grouped)
+
+
+def own_text(asked: Asked, group: Sequence[Wanted], grouped: bool) -> str:
+    """The second block of the request about a group."""
+    if grouped:
+        return asked.prompt.group([wanted.number for wanted in group])
+    chunk = group[0].chunk
+    return asked.prompt.summary if chunk is None else asked.prompt.chunk(chunk)
 
 
 def groups(wanted: Sequence[Wanted], size: int) -> Iterator[Sequence[Wanted]]:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.chunking.recursive import Chunk
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.markdown import line_starts, markdown_blocks
 from ctx_pipeline.documents.model import Document
-from ctx_pipeline.documents.parse import parse
-from ctx_pipeline.documents.source import FoundFile, content_hash, read_bytes
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, QueryError, counted
 from ctx_pipeline.evaluation.metrics import DEPTH, Judged
 from ctx_pipeline.evaluation.queries import Boundary, Query, Span
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.index.reading import cut, document_of, read, roots, size_limit
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search import Hit
-from ctx_pipeline.index.versions import embedder_chunk_tokens
 from ctx_pipeline.refresh import Pipeline
 
 LISTED = 5
@@ -141,44 +138,23 @@ def corpus_of_files(pipeline: Pipeline, boundaries: Mapping[str, Sequence[Bounda
     """
     documents: dict[str, Document] = {}
     warnings = []
-    roots = {source.name: source.path for source in pipeline.settings.source}
+    places = roots(pipeline.settings)
     for found in pipeline.scan_sources(Ledger.read(pipeline.store)):
         if found.unreachable:
             warnings.append(f"source {found.name!r} cannot be read ({found.unreachable})")
         for file in found.files.values():
             try:
-                documents[file.doc_id] = _read(file, roots[found.name])
+                documents[file.doc_id] = document_of(file, *read(file, places))
             except CtxError as error:
                 warnings.append(f"{file.doc_id}: {error}")
     if not documents:
         raise CtxError("the sources hold no document that can be read; check their paths and include patterns")
-    limit = SizeLimit(
-        max_tokens=pipeline.settings.chunking.max_tokens,
-        embedder_tokens=embedder_chunk_tokens(pipeline.embedder),
-        count_embedder_tokens=pipeline.embedder.count_tokens,
-    )
+    limit = size_limit(pipeline.settings, pipeline.embedder)
     if boundaries is None:
-        chunks = {doc_id: _cut(document, limit) for doc_id, document in documents.items()}
+        chunks = {doc_id: cut(document, limit) for doc_id, document in documents.items()}
     else:
         chunks = _given_chunks(documents, boundaries, pipeline.embedder)
     return Corpus(documents, chunks, warnings=warnings)
-
-
-def _read(file: FoundFile, root: Path) -> Document:
-    data, status, read_at_ns = read_bytes(file, root)
-    return Document(
-        doc_id=file.doc_id,
-        uri=Path(file.path).absolute().as_uri(),
-        size=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        read_at_ns=read_at_ns,
-        content_hash=content_hash(data),
-        parsed=parse(data, file.doc_id.partition("/")[2]),
-    )
-
-
-def _cut(document: Document, limit: SizeLimit) -> list[Chunk]:
-    return split(document.parsed.text, markdown=document.parsed.media_type == "text/markdown", limit=limit)
 
 
 def _given_chunks(

@@ -1,0 +1,88 @@
+"""From files to documents and chunks: the same for the stages, which store them, and for planning, which does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.documents.model import Document
+from ctx_pipeline.documents.parse import parse
+from ctx_pipeline.documents.source import FoundFile, content_hash, read_bytes
+from ctx_pipeline.embedding.protocol import Embedder
+from ctx_pipeline.errors import PermanentError, TransientError
+from ctx_pipeline.index import rows
+from ctx_pipeline.index.batches import batches, tasks_of
+from ctx_pipeline.index.ledger import Ledger, Met
+from ctx_pipeline.index.plan import Work
+from ctx_pipeline.index.schemas import CHUNKS, DOCUMENTS
+from ctx_pipeline.index.tables import Store
+from ctx_pipeline.index.versions import Stage, embedder_chunk_tokens
+from ctx_pipeline.settings import Settings
+
+
+def roots(settings: Settings) -> dict[str, Path]:
+    """The root of each source."""
+    return {source.name: source.path for source in settings.source}
+
+
+def size_limit(settings: Settings, embedder: Embedder) -> SizeLimit:
+    """What a chunk may hold."""
+    return SizeLimit(
+        max_tokens=settings.chunking.max_tokens,
+        embedder_tokens=embedder_chunk_tokens(embedder),
+        count_embedder_tokens=embedder.count_tokens,
+    )
+
+
+def read(file: FoundFile, roots: Mapping[str, Path]) -> tuple[bytes, Met]:
+    """The bytes of a document's file, and what was met in reading them. Raises PermanentError and TransientError."""
+    data, status, read_at_ns = read_bytes(file, roots[file.doc_id.partition("/")[0]])
+    return data, Met(status.st_size, status.st_mtime_ns, read_at_ns, content_hash(data))
+
+
+def document_of(file: FoundFile, data: bytes, met: Met) -> Document:
+    """The document that the bytes of its file make. Raises PermanentError when they are not text."""
+    return Document(
+        doc_id=file.doc_id,
+        uri=Path(file.path).absolute().as_uri(),
+        size=met.size,
+        mtime_ns=met.mtime_ns,
+        read_at_ns=met.read_at_ns,
+        content_hash=met.content_hash,
+        parsed=parse(data, file.doc_id.partition("/")[2]),
+    )
+
+
+def cut(document: Document, limit: SizeLimit) -> list[Chunk]:
+    """The chunks of a document."""
+    parsed = document.parsed
+    return split(parsed.text, markdown=parsed.media_type == "text/markdown", limit=limit)
+
+
+def owed_documents(
+    work: Iterable[Work], settings: Settings, store: Store, ledger: Ledger, embedder: Embedder
+) -> Iterator[list[tuple[Document, list[Chunk]]]]:
+    """The documents that are owed contexts, with their chunks as a refresh would cut them, batch by batch.
+
+    Reads only. What cannot be read or parsed is left out: a refresh reports it as failed.
+    """
+    limit, places = size_limit(settings, embedder), roots(settings)
+    for batch in batches(tasks_of(item for item in work if item.stage <= Stage.CONTEXTS), ledger):
+        found: dict[str, Document] = {}
+        for task in batch:
+            if task.file is not None and Stage.DOCUMENTS in task.stages:
+                with suppress(PermanentError, TransientError):
+                    found[task.doc_id] = document_of(task.file, *read(task.file, places))
+        kept = [task.doc_id for task in batch if Stage.DOCUMENTS not in task.stages]
+        stored = map(rows.document_from_row, store.rows(DOCUMENTS, kept)) if kept else ()
+        found.update((document.doc_id, document) for document in stored)
+        kept = [task.doc_id for task in batch if Stage.CHUNKS not in task.stages]
+        chunks: dict[str, list[Chunk]] = {doc_id: [] for doc_id in kept}
+        for row in sorted(store.rows(CHUNKS, kept) if kept else (), key=lambda row: (row["doc_id"], row["ordinal"])):
+            chunks[row["doc_id"]].append(rows.chunk_from_row(row))
+        yield [
+            (document, chunks[doc_id] if doc_id in chunks else cut(document, limit))
+            for doc_id, document in found.items()
+        ]
