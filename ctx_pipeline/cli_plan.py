@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WIDTHS = (8, 14, 14, 14, 11, 18)
 _TITLES = {"no caching": "no caching, 1 a call", "caching": "caching, 1 a call", "batches": "batches, 1 a call"}
 _TABLE_NOTE = [
-    "Thousands of Claude's tokens: those of o200k_base, and half as many again; answers of 50 to 150 tokens."
+    "Thousands of Claude's tokens: those of o200k_base, and half as many again; answers of 25 to 150 tokens."
 ]
 _BATCH_NOTE = ["batches: half price; 98 % to 30 % of the later calls of a view find it in the cache, for one hour."]
 
