@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from ctx_pipeline.contexts.estimate import Estimate
     from ctx_pipeline.costs import RefreshCosts
 
+_COLUMNS = ("calls", "uncached", "cache write", "cache read", "output", "USD")
 _WIDTHS = (8, 14, 14, 14, 11, 18)
 _TITLES = {"no caching": "no caching, 1 a call", "caching": "caching, 1 a call", "batches": "batches, 1 a call"}
 _TABLE_NOTE = [
-    "Thousands of Claude's tokens: those of o200k_base, and half as many again; answers of 25 to 150 tokens."
+    "Thousands of the model's tokens: those of o200k_base, and half as many again; answers of 25 to 150 tokens."
 ]
 _BATCH_NOTE = ["batches: half price; 98 % to 30 % of the later calls of a view find it in the cache, for one hour."]
 
@@ -64,12 +65,9 @@ def _lines(costs: RefreshCosts) -> list[str]:
 
 def _strategies(costs: RefreshCosts) -> list[str]:
     planned = costs.contexts
-    if not planned.is_priced:
-        return [planned.line(), *_TABLE_NOTE]
-    titles = ("strategy", "calls", "uncached", "cache write", "cache read", "output", "USD")
-    rows = [_row(_TITLES.get(name, name), found) for name, found in planned.strategies.items()]
+    rows = [_row(_TITLES.get(name, name), found, planned.is_priced) for name, found in planned.strategies.items()]
     return [
-        _aligned(*titles),
+        _aligned("strategy", *_COLUMNS),
         *rows,
         *_TABLE_NOTE,
         *(_BATCH_NOTE if "batches" in planned.strategies else []),
@@ -84,15 +82,15 @@ def _curve(costs: RefreshCosts) -> list[str]:
     rows = []
     for tokens, found in planned.curve.items():
         name = f"whole, to {tokens:,}" if tokens == whole else f"{tokens:,}"
-        rows.append(_row(name + (" (set)" if tokens == planned.window_tokens else ""), found))
-    return [_aligned("window_tokens", "calls", "uncached", "cache write", "cache read", "output", "USD"), *rows]
+        rows.append(_row(name + (" (set)" if tokens == planned.window_tokens else ""), found, planned.is_priced))
+    return [_aligned("window_tokens", *_COLUMNS), *rows]
 
 
-def _row(name: str, found: Estimate) -> str:
+def _row(name: str, found: Estimate, is_priced: bool) -> str:
     from ctx_pipeline.contexts.estimate import usd_range
 
     tokens = (f"{low / 1e3:,.0f}-{high / 1e3:,.0f}" for low, high in found.tokens().values())
-    return _aligned(name, f"{found.calls:,}", *tokens, usd_range(found))
+    return _aligned(name, f"{found.calls:,}", *tokens, usd_range(found) if is_priced else "not known")
 
 
 def _aligned(name: str, *cells: str) -> str:

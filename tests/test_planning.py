@@ -371,6 +371,13 @@ def test_a_paid_refresh_tells_its_plan_before_and_the_cost_after(
     assert dry["usd"][0] <= metadata["usd"] <= dry["usd"][1]
 
 
+def test_a_document_that_cannot_be_read_is_left_out_of_the_plan(project: Project) -> None:
+    project.write("cats.md", prose("cats", 6))
+    alone = refresh_costs(project.pipeline()).contexts
+    project.write("bad.md", b"\x80")
+    assert refresh_costs(project.pipeline()).contexts == alone
+
+
 def test_a_free_refresh_has_no_plan(project: Project) -> None:
     project.write("cats.md", prose("cats", 6))
     assert project.refresh().planned is None

@@ -87,10 +87,10 @@ class Estimate:
         return Estimate(self.calls + other.calls, self.low + other.low, self.high + other.high)
 
     def tokens(self) -> dict[str, tuple[int, int]]:
-        """The low and the high estimate of each kind of tokens."""
+        """The tokens of each kind in the cheapest and the dearest case, the smaller number first."""
         kinds = ("input", "cache_write", "cache_read", "output")
         found = {kind: (getattr(self.low.usage, kind), getattr(self.high.usage, kind)) for kind in kinds}
-        # A view that may be too short for the cache moves tokens from one kind to another: the cheaper side has more.
+        # Where a view may be too short for the cache, the cheapest case has more of some kinds.
         return {kind: (min(pair), max(pair)) for kind, pair in found.items()}
 
 

@@ -62,8 +62,9 @@ class ContextPlan:
     window_tokens: int
     chunks_per_call: int
     documents: int = 0
-    """That are owed contexts."""
+    """Those that a refresh would see to, up to their contexts."""
     chunks: int = 0
+    """Of those documents."""
     tokens: int = 0
     """Of those chunks, by o200k_base."""
     wanted: int = 0

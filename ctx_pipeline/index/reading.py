@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
@@ -11,10 +10,10 @@ from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.documents.source import FoundFile, content_hash, read_bytes
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import PermanentError, TransientError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.batches import batches, tasks_of
 from ctx_pipeline.index.ledger import Ledger, Met
+from ctx_pipeline.index.outcome import Outcome, isolated
 from ctx_pipeline.index.plan import Work
 from ctx_pipeline.index.schemas import CHUNKS, DOCUMENTS
 from ctx_pipeline.index.tables import Store
@@ -66,23 +65,34 @@ def owed_documents(
 ) -> Iterator[list[tuple[Document, list[Chunk]]]]:
     """The documents that are owed contexts, with their chunks as a refresh would cut them, batch by batch.
 
-    Reads only. What cannot be read or parsed is left out: a refresh reports it as failed.
+    Reads only. What cannot be read, parsed or cut is left out: a refresh reports it as failed.
     """
     limit, places = size_limit(settings, embedder), roots(settings)
     for batch in batches(tasks_of(item for item in work if item.stage <= Stage.CONTEXTS), ledger):
-        found: dict[str, Document] = {}
+        documents = _stored_documents(store, [t.doc_id for t in batch if Stage.DOCUMENTS not in t.stages])
+        chunks = _stored_chunks(store, [t.doc_id for t in batch if Stage.CHUNKS not in t.stages])
+        found = []
         for task in batch:
-            if task.file is not None and Stage.DOCUMENTS in task.stages:
-                with suppress(PermanentError, TransientError):
-                    found[task.doc_id] = document_of(task.file, *read(task.file, places))
-        kept = [task.doc_id for task in batch if Stage.DOCUMENTS not in task.stages]
-        stored = map(rows.document_from_row, store.rows(DOCUMENTS, kept)) if kept else ()
-        found.update((document.doc_id, document) for document in stored)
-        kept = [task.doc_id for task in batch if Stage.CHUNKS not in task.stages]
-        chunks: dict[str, list[Chunk]] = {doc_id: [] for doc_id in kept}
-        for row in sorted(store.rows(CHUNKS, kept) if kept else (), key=lambda row: (row["doc_id"], row["ordinal"])):
-            chunks[row["doc_id"]].append(rows.chunk_from_row(row))
-        yield [
-            (document, chunks[doc_id] if doc_id in chunks else cut(document, limit))
-            for doc_id, document in found.items()
-        ]
+            outcome = Outcome(task)
+            with isolated(outcome):
+                if Stage.DOCUMENTS not in task.stages:
+                    document = documents[task.doc_id]
+                elif task.file is not None:
+                    document = document_of(task.file, *read(task.file, places))
+                else:
+                    continue
+                own = chunks.get(task.doc_id, []) if Stage.CHUNKS not in task.stages else cut(document, limit)
+                found.append((document, own))
+        yield found
+
+
+def _stored_documents(store: Store, doc_ids: Sequence[str]) -> dict[str, Document]:
+    found = map(rows.document_from_row, store.rows(DOCUMENTS, doc_ids) if doc_ids else ())
+    return {document.doc_id: document for document in found}
+
+
+def _stored_chunks(store: Store, doc_ids: Sequence[str]) -> dict[str, list[Chunk]]:
+    found: dict[str, list[Chunk]] = {}
+    for row in sorted(store.rows(CHUNKS, doc_ids) if doc_ids else (), key=lambda row: row["ordinal"]):
+        found.setdefault(row["doc_id"], []).append(rows.chunk_from_row(row))
+    return found
