@@ -14,6 +14,7 @@ import click
 from ctx_pipeline.cli_evaluation import diagnose as diagnose_command
 from ctx_pipeline.cli_evaluation import evaluate
 from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
+from ctx_pipeline.cli_plan import plan
 from ctx_pipeline.cli_retrieval import ask, search
 from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
 
@@ -38,7 +39,7 @@ def cli(context: click.Context, debug: bool) -> None:
     context.obj = debug
 
 
-for command in (search, ask, evaluate, diagnose_command):
+for command in (search, ask, evaluate, diagnose_command, plan):
     cli.add_command(command)
 
 
@@ -121,7 +122,11 @@ def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *
     from ctx_pipeline.progress import TerminalProgress
 
     progress = TerminalProgress(quiet=quiet)
-    report = Report(progress=progress.documents, contexts_progress=progress.contexts)
+    report = Report(
+        progress=progress.documents,
+        contexts_progress=progress.contexts,
+        planned=lambda plan: click.echo(f"plan       {plan.line()}", err=quiet),
+    )
     run_refresh(report, options, source=str(source.absolute()) if source else "", debug=debug)
     if report.error is not None:
         raise report.error
@@ -147,7 +152,7 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
         usage = summary.usage
         click.echo(
             f"tokens     {usage.total_input:,} in ({usage.cache_hit_rate:.1%} from the cache), {usage.output:,} out; "
-            f"{counted(summary.calls, 'call')}, {summary.usd:.4f} USD"
+            f"{counted(summary.calls, 'call')}, {summary.usd:.4f} USD" + _planned_words(summary)
         )
     click.echo(f"vectors    {summary.embedded} embedded, {summary.reused} reused ({pipeline.embedder.name})")
     if summary.truncated:
@@ -159,6 +164,14 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
         click.echo(f"switched   search now uses {summary.switched_to}")
     click.echo(f"storage    {pipeline.store.uri}")
     click.echo(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
+
+
+def _planned_words(summary: Summary) -> str:
+    if summary.planned is None or not summary.planned.is_priced:
+        return ""
+    from ctx_pipeline.contexts.estimate import usd_range
+
+    return f" (planned {usd_range(summary.planned.chosen)})"
 
 
 def _size_words(pipeline: Pipeline) -> str:
@@ -186,11 +199,19 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
     from ctx_pipeline.index.plan import plan_counts
 
     counts = plan_counts(plan, Ledger.read(pipeline.store).indexed())
+    costs = pipeline.context_plan(plan)
     if as_json:
         owed = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
-        click.echo(json.dumps({"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}))
+        found = {"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}
+        if costs is not None:
+            from ctx_pipeline.costs import contexts_json
+
+            found["contexts"] = contexts_json(costs)
+        click.echo(json.dumps(found))
         return
     click.echo("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    if costs is not None:
+        click.echo(f"contexts   {costs.line() or 'nothing to pay for'}")
     lines = [f"{work.stage.name.lower():10} {work.doc_id}  ({work.reason})" for work in plan.work]
     lines += [f"{'remove':10} {doc_id}" for doc_id in plan.removed]
     for line in lines[:PLANNED]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ctx_pipeline.chunking import open_chunker
 from ctx_pipeline.contexts import CLAUDE_KEY, open_contextualizer, resolve_method
@@ -27,6 +28,9 @@ from ctx_pipeline.index.tables import Store, blocks
 from ctx_pipeline.index.versions import Stage, StageHashes, stage_hashes
 from ctx_pipeline.settings import Settings, settings_file
 from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
+
+if TYPE_CHECKING:
+    from ctx_pipeline.contexts.planning import ContextPlan
 
 REMOVAL_BLOCK = 5_000
 CONTEXT_METHOD = "context_method"
@@ -70,6 +74,22 @@ class Pipeline:
         self.store.create()
         if self._new_method and self._kept_method() is None:
             self.store.set_state(**{CONTEXT_METHOD: self._new_method})
+
+    def context_plan(self, plan: Plan, *, compare: bool = False) -> ContextPlan | None:
+        """What the contexts of a refresh would cost; None for methods that cost nothing. Reads only, and asks nobody.
+
+        `compare` adds other ways to ask, and the curve over window_tokens.
+        """
+        if self.settings.contexts.method in FREE_METHODS:
+            return None
+        from ctx_pipeline.contexts.planning import ContextPlanner
+        from ctx_pipeline.index.reading import owed_documents
+
+        planner = ContextPlanner(self.settings.contexts, self.store, compare=compare)
+        ledger = Ledger.read(self.store)
+        for documents in owed_documents(plan.work, self.settings, self.store, ledger, self.chunker):
+            planner.add(documents)
+        return planner.plan
 
     def settle(self, plan: Plan) -> None:
         """Without owed work, store that files moved without a change, unless somebody is writing.
@@ -129,6 +149,10 @@ class Pipeline:
         )
         tables.prepare()
         runner = self.runner(ledger, tables, run_id, on_commit=on_commit, on_contexts=sink.contexts_progress)
+        planned = self.context_plan(plan)
+        if planned is not None and planned.wanted:
+            summary.planned = planned
+            sink.planned(planned)
         sink.reconcile_keys([*ledger.rows, *(work.doc_id for work in plan.work)])
         on_commit("keys")
         done = 0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.model import NO_USAGE, Progress
@@ -15,6 +15,9 @@ from ctx_pipeline.index.ledger import LedgerRow
 from ctx_pipeline.index.maintenance import Upkeep
 from ctx_pipeline.index.outcome import Outcome
 from ctx_pipeline.index.versions import Stage
+
+if TYPE_CHECKING:
+    from ctx_pipeline.contexts.planning import ContextPlan
 
 
 class Sink(Protocol):
@@ -30,6 +33,10 @@ class Sink(Protocol):
 
     def documents_removed(self, doc_ids: Sequence[str]) -> None:
         """Remove the partition keys of documents whose rows are gone."""
+        ...
+
+    def planned(self, plan: ContextPlan) -> None:
+        """What contexts will cost; called once, before the calls, where some have to be paid for."""
         ...
 
     def progress(self, done: int, total: int) -> None:
@@ -51,6 +58,9 @@ class NullSink:
         """See Sink."""
 
     def documents_removed(self, doc_ids: Sequence[str]) -> None:
+        """See Sink."""
+
+    def planned(self, plan: ContextPlan) -> None:
         """See Sink."""
 
     def progress(self, done: int, total: int) -> None:
@@ -93,6 +103,8 @@ class Summary:
     usage: Usage = NO_USAGE
     usd: Decimal = Decimal(0)
     calls: int = 0
+    planned: ContextPlan | None = None
+    """What contexts were to cost; None where none had to be paid for."""
     embedded: int = 0
     reused: int = 0
     truncated: int = 0

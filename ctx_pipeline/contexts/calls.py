@@ -21,7 +21,7 @@ MISSING_ROUNDS = 3
 """How often chunks that a grouped answer leaves out are asked about."""
 OUTAGE_CALLS = 5
 """Calls in a row that got no answer in spite of all their attempts: the service is down, and others would wait too."""
-_JSON_TOKENS = 24
+JSON_TOKENS = 24
 """Of one entry of a grouped answer, beside the context."""
 
 UNAVAILABLE = "unavailable"
@@ -107,9 +107,9 @@ class Calls:
         self._limiter.reset()
         tasks = []
         for number, asked in enumerate(views):
-            grouped = self._chunks_per_call > 1 and asked.wanted[0].chunk is not None
+            grouped = is_grouped(asked, self._chunks_per_call)
             # One object for all requests: they wait in memory together.
-            view = Block(asked.prompt.view(asked.view, numbered=grouped), "5m" if asked.marked else None)
+            view = Block(view_text(asked, grouped), "5m" if asked.marked else None)
             sheet = _Sheet(number, view, asked.prompt, grouped)
             tasks += [self._group(ask, sheet, group) for group in groups(asked.wanted, self._chunks_per_call)]
         # All are waited for, also when one shows a defect: the others are paid for.
@@ -163,16 +163,13 @@ class Calls:
             self._failed(wanted, problem)
 
     def _request(self, sheet: _Sheet, group: Sequence[Wanted]) -> Request:
-        chunk, max_tokens = group[0].chunk, self._max_tokens
+        max_tokens = self._max_tokens
         if sheet.grouped:
-            rest = sheet.prompt.group([wanted.number for wanted in group])
-            max_tokens = len(group) * (max_tokens + _JSON_TOKENS)
-        else:
-            rest = sheet.prompt.summary if chunk is None else sheet.prompt.chunk(chunk)
+            max_tokens = len(group) * (max_tokens + JSON_TOKENS)
         return Request(
             model=self._model,
             max_tokens=max_tokens,
-            content=(sheet.view, Block(rest)),
+            content=(sheet.view, Block(own_text(sheet.prompt, group, sheet.grouped))),
             system=sheet.prompt.system,
             json_schema=GROUP_SCHEMA if sheet.grouped else None,
             label=group[0].doc_id,
@@ -186,6 +183,24 @@ def _notes(reply: Reply, sheet: _Sheet, group: Sequence[Wanted]) -> dict[str, st
         return {group[0].key: clean(reply.text)}
     said = {item.chunk: clean(item.context) for item in reply.parsed(_Group).contexts}
     return {wanted.key: said.get(wanted.number, "") for wanted in group}
+
+
+def is_grouped(asked: Asked, chunks_per_call: int) -> bool:
+    """Whether the chunks of a view are asked about several at a time, by their numbers."""
+    return chunks_per_call > 1 and asked.wanted[0].chunk is not None
+
+
+def view_text(asked: Asked, grouped: bool) -> str:
+    """The first block of every request about a view."""
+    return asked.prompt.view(asked.view, numbered=grouped)
+
+
+def own_text(prompt: Prompt, group: Sequence[Wanted], grouped: bool) -> str:
+    """The second block of the request about a group."""
+    if grouped:
+        return prompt.group([wanted.number for wanted in group])
+    chunk = group[0].chunk
+    return prompt.summary if chunk is None else prompt.chunk(chunk)
 
 
 def groups(wanted: Sequence[Wanted], size: int) -> Iterator[Sequence[Wanted]]:

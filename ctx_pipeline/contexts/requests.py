@@ -22,6 +22,11 @@ _AROUND_TOKENS = 3_000
 """Wording, title, headings, delimiters, and the chunk a second time, in o200k_base."""
 
 
+def most_claude_tokens(tokens: int, chars: int) -> int:
+    """Claude's tokens, estimated high, of a text of so many tokens (o200k_base) and characters."""
+    return math.ceil(max(TOKEN_MARGIN * tokens, chars / _CHARS_PER_TOKEN))
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a chunk's context comes from."""
@@ -52,7 +57,7 @@ class Requests:
 
     def check(self) -> None:
         """Raises SettingsError when a request could exceed the size from which the model costs more, or takes none."""
-        most = self._most_tokens()
+        most = self.most_tokens()
         if self.window_tokens > most:
             raise SettingsError(
                 f"contexts.window_tokens {self.window_tokens} is too large for {self.model}: a request could exceed "
@@ -80,7 +85,7 @@ class Requests:
         prompt = self.prompt(document.parsed.language)
         shape = digest(self._model, self.max_tokens, prompt.identity)
         if self.summary:
-            view = beginning(document.parsed, chunks, self._most_tokens())
+            view = beginning(document.parsed, chunks, self.most_tokens())
             return [Place(summary_key(shape, view), shape, self._model, view, prompt, None, 0)] * len(chunks)
         return [
             Place(memo_key(shape, view, chunk), shape, self._model, view, prompt, chunk, number)
@@ -107,11 +112,11 @@ class Requests:
         """A mark on what is too short after all is ignored by the API; a missing one costs the price of the view."""
         if self.prices is None or len(list(groups(wanted, self.chunks_per_call))) < 2:
             return False
-        shown = place.prompt.system + place.view.text
-        tokens = TOKEN_MARGIN * (place.view.tokens + count_tokens([place.prompt.system])[0])
-        return max(tokens, len(shown) / _CHARS_PER_TOKEN) >= self.prices.min_cacheable_tokens
+        chars = len(place.prompt.system) + len(place.view.text)
+        tokens = place.view.tokens + count_tokens([place.prompt.system])[0]
+        return most_claude_tokens(tokens, chars) >= self.prices.min_cacheable_tokens
 
-    def _most_tokens(self) -> int:
+    def most_tokens(self) -> int:
         """Tokens (o200k_base) of the largest view whose requests cost the lower price, estimated low."""
         if self.prices is None:
             return self.window_tokens

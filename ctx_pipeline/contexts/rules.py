@@ -12,6 +12,18 @@ from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.patterns import Include
 
 
+class Rules:
+    """Which method the rules name for a document."""
+
+    def __init__(self, rules: Sequence[ContextRule]) -> None:
+        self._rules = [(Include([rule.glob]), rule.method) for rule in rules]
+
+    def method(self, doc_id: str) -> str:
+        """That of the first rule whose glob matches, empty when none does."""
+        path = doc_id.partition("/")[2]
+        return next((method for include, method in self._rules if include.matches(path)), "")
+
+
 class RuledContextualizer:
     """Gives each document to the contextualizer that the first rule with a matching glob names, else to `main`."""
 
@@ -23,7 +35,7 @@ class RuledContextualizer:
         used = [others[rule.method].fingerprint for rule in rules if rule.method in others]
         self.fingerprint = "|".join([main.fingerprint, named, *used])
         self._main, self._others = main, others
-        self._rules = [(Include([rule.glob]), rule.method) for rule in rules]
+        self._rules = Rules(rules)
 
     def can_take_up(self) -> frozenset[str]:
         """See Contextualizer."""
@@ -49,6 +61,4 @@ class RuledContextualizer:
         return [found[at] for at in range(len(documents))]
 
     def _of(self, doc_id: str) -> Contextualizer:
-        path = doc_id.partition("/")[2]
-        method = next((method for include, method in self._rules if include.matches(path)), "")
-        return self._others.get(method, self._main)
+        return self._others.get(self._rules.method(doc_id), self._main)

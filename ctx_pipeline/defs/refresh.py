@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from ctx_pipeline.contexts.model import Progress
+from ctx_pipeline.contexts.planning import ContextPlan
 from ctx_pipeline.defs.assets import OWNERS
 from ctx_pipeline.defs.checks import index_checks
 from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, cost_metadata
@@ -37,6 +38,7 @@ class Report:
 
     progress: Callable[[int, int], None] = lambda done, total: None
     contexts_progress: Callable[[Progress], None] = lambda progress: None
+    planned: Callable[[ContextPlan], None] = lambda plan: None
     summary: Summary | None = None
     error: CtxError | None = None
     unforeseen: str = ""
@@ -128,6 +130,11 @@ class _RefreshSink(DagsterSink):
         super().__init__(context, keys)
         self._report = report
 
+    def planned(self, plan: ContextPlan) -> None:
+        """See Sink."""
+        self._context.log.info(plan.line())
+        self._report.planned(plan)
+
     def progress(self, done: int, total: int) -> None:
         """See Sink."""
         self._context.log.info(f"{done} of {total} documents")
@@ -157,6 +164,7 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "vectors_reused": summary.reused,
         "chunks_truncated": summary.truncated,
         **{f"contexts_pending_{reason}": count for reason, count in summary.pending.items()},
+        **_planned_metadata(summary.planned),
         **cost_metadata(summary.usage, summary.usd, summary.calls),
         "seconds": round(summary.seconds, 3),
         "context_method": pipeline.method_note or pipeline.contextualizer.method,
@@ -166,6 +174,12 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         **({"warnings": dg.MetadataValue.md(_bullets(summary.warnings))} if summary.warnings else {}),
         **({"failures": dg.MetadataValue.md(_failure_list(summary))} if summary.failures or summary.standing else {}),
     }
+
+
+def _planned_metadata(planned: ContextPlan | None) -> dict[str, Any]:
+    if planned is None or not planned.is_priced:
+        return {}
+    return {"usd_planned_low": float(planned.chosen.low.usd), "usd_planned_high": float(planned.chosen.high.usd)}
 
 
 def _failed_message(summary: Summary) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ctx_pipeline.chunking.model import Chunk
@@ -13,8 +12,6 @@ from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.documents.markdown import line_starts, markdown_blocks
 from ctx_pipeline.documents.model import Document
-from ctx_pipeline.documents.parse import parse
-from ctx_pipeline.documents.source import FoundFile, content_hash, read_bytes
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, QueryError, counted
 from ctx_pipeline.evaluation.metrics import DEPTH, Judged
@@ -22,6 +19,7 @@ from ctx_pipeline.evaluation.queries import Boundary, Query, Span
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.lock import storage_lock
+from ctx_pipeline.index.reading import document_of, read, roots
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search import Hit
 from ctx_pipeline.refresh import Pipeline
@@ -194,13 +192,13 @@ def corpus_of_files(pipeline: Pipeline, boundaries: Mapping[str, Sequence[Bounda
     """
     documents: dict[str, Document] = {}
     warnings = []
-    roots = {source.name: source.path for source in pipeline.settings.source}
+    places = roots(pipeline.settings)
     for found in pipeline.scan_sources(Ledger.read(pipeline.store)):
         if found.unreachable:
             warnings.append(f"source {found.name!r} cannot be read ({found.unreachable})")
         for file in found.files.values():
             try:
-                documents[file.doc_id] = _read(file, roots[found.name])
+                documents[file.doc_id] = document_of(file, *read(file, places))
             except CtxError as error:
                 warnings.append(f"{file.doc_id}: {error}")
     if not documents:
@@ -213,19 +211,6 @@ def corpus_of_files(pipeline: Pipeline, boundaries: Mapping[str, Sequence[Bounda
         if without:
             warnings.append(f"no chunk is given of {counted(without, 'document')}: nothing of them can be found")
     return Corpus(documents, chunks, warnings=warnings)
-
-
-def _read(file: FoundFile, root: Path) -> Document:
-    data, status, read_at_ns = read_bytes(file, root)
-    return Document(
-        doc_id=file.doc_id,
-        uri=Path(file.path).absolute().as_uri(),
-        size=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        read_at_ns=read_at_ns,
-        content_hash=content_hash(data),
-        parsed=parse(data, file.doc_id.partition("/")[2]),
-    )
 
 
 def _given_chunks(

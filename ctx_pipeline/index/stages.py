@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ctx_pipeline.chunking.model import Chunker
 from ctx_pipeline.contexts.model import Contextualizer, Progress
 from ctx_pipeline.documents.model import Document
-from ctx_pipeline.documents.parse import parse
-from ctx_pipeline.documents.source import content_hash, read_bytes
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Failure, Ledger, LedgerRow, Met, failure_of
 from ctx_pipeline.index.outcome import Outcome, Task, isolated
+from ctx_pipeline.index.reading import document_of, read, roots
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.tables import Store
@@ -58,7 +56,7 @@ class StageRunner:
         self._chunker, self._contextualizer = chunker, contextualizer
         self._search_tables, self._run_id, self._on_commit = search_tables, run_id, on_commit
         self._on_contexts, self._contexts_before = on_contexts, Progress()
-        self._roots = {source.name: source.path for source in settings.source}
+        self._roots = roots(settings)
 
     def run(self, tasks: Sequence[Task]) -> list[Outcome]:
         """Mark and process a batch up to the search tables. One document's error never reaches another.
@@ -114,23 +112,13 @@ class StageRunner:
                 outcome.document = rows.document_from_row(kept[0])
 
     def _read(self, outcome: Outcome) -> Document:
-        task = outcome.task
-        if task.file is None:
+        file = outcome.task.file
+        if file is None:
             raise PermanentError(
-                f"{task.doc_id} is in no source; `ctx-pipeline refresh` removes documents that are gone"
+                f"{outcome.doc_id} is in no source; `ctx-pipeline refresh` removes documents that are gone"
             )
-        source, _, relative = task.doc_id.partition("/")
-        data, status, read_at_ns = read_bytes(task.file, self._roots[source])
-        met = outcome.met = Met(status.st_size, status.st_mtime_ns, read_at_ns, content_hash(data))
-        return Document(
-            doc_id=task.doc_id,
-            uri=Path(task.file.path).absolute().as_uri(),
-            size=met.size,
-            mtime_ns=met.mtime_ns,
-            read_at_ns=met.read_at_ns,
-            content_hash=met.content_hash,
-            parsed=parse(data, relative),
-        )
+        data, outcome.met = read(file, self._roots)
+        return document_of(file, data, outcome.met)
 
     def _chunks(self, outcomes: Sequence[Outcome]) -> None:
         fresh = [o for o in outcomes if Stage.CHUNKS in o.task.stages]
