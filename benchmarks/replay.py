@@ -20,7 +20,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from benchmarks.workspace import Workspace, corpus, generated_document, heading, verdict
-from ctx_pipeline.chunking.recursive import Chunk, SizeLimit, split
+from ctx_pipeline.chunking.model import Chunk, SizeLimit
+from ctx_pipeline.chunking.recursive import split
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.context_settings import ContextSettings
 from ctx_pipeline.contexts.view import View, document_views
