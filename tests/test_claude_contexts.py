@@ -387,6 +387,16 @@ def test_a_permanent_fault_makes_a_fallback_of_exactly_its_chunk(desk: Desk, fau
     assert {context.status for context in contexts(mended)} == {"written"}
 
 
+def test_a_service_that_refuses_every_request_is_not_asked_for_each_chunk(desk: Desk) -> None:
+    """An endpoint that knows a parameter by another name: the chunks are not at fault, and wait."""
+    desk.api.faults = [(faults.always, faults.status(400, "unknown parameter"))]
+    contextualizer = desk.open(concurrency=1)
+    results = written(contextualizer, guides())
+    assert len(desk.api.bill.entries) == 10
+    assert {(context.status, context.reason) for context in contexts(results)} == {("pending", "unavailable")}
+    assert any("unknown parameter" in warning for warning in contextualizer.warnings)
+
+
 @pytest.mark.parametrize(
     ("fault", "reason", "advice"),
     [

@@ -21,6 +21,8 @@ MISSING_ROUNDS = 3
 """How often chunks that a grouped answer leaves out are asked about."""
 OUTAGE_CALLS = 5
 """Calls in a row that got no answer in spite of all their attempts: the service is down, and others would wait too."""
+REFUSED_CALLS = 10
+"""Requests refused as such before any was answered: the settings or the endpoint are at fault, not the chunks."""
 JSON_TOKENS = 24
 """Of one entry of a grouped answer, beside the context."""
 
@@ -100,7 +102,8 @@ class Calls:
     ) -> None:
         self._model, self._max_tokens, self._chunks_per_call = model, max_tokens, chunks_per_call
         self._limiter, self._paid, self._failed = limiter, paid, failed
-        self._unanswered = 0
+        self._unanswered, self._answered = 0, False
+        self._refused: list[tuple[Sequence[Wanted], Problem]] = []
 
     async def run(self, ask: Ask, views: Sequence[Asked]) -> None:
         """Ask for everything; returns when each context is paid for or has failed. Raises nothing but defects."""
@@ -113,7 +116,11 @@ class Calls:
             sheet = _Sheet(number, view, asked.prompt, grouped)
             tasks += [self._group(ask, sheet, group) for group in groups(asked.wanted, self._chunks_per_call)]
         # All are waited for, also when one shows a defect: the others are paid for.
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        at_fault = self._answered or len(self._refused) < REFUSED_CALLS
+        for group, problem in self._refused:
+            self._fail(group, problem if at_fault else Problem("pending", UNAVAILABLE))
+        for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -122,7 +129,11 @@ class Calls:
             reply = await ask(self._request(sheet, group))
             notes = _notes(reply, sheet, group)
         except PermanentCallError as error:
-            if error.reason is Reason.NOT_FOUND:
+            if error.reason is Reason.BAD_REQUEST and len(group) == 1 and not self._answered:
+                self._refused.append((group, Problem("fallback", f"{error.reason}: {error}")))
+                if len(self._refused) == REFUSED_CALLS:
+                    self.stop(FatalCallError(str(error), error.reason))
+            elif error.reason is Reason.NOT_FOUND:
                 self.stop(FatalCallError(str(error), error.reason))
                 self._fail(group, Problem("pending", UNAVAILABLE))
             elif len(group) > 1:
@@ -142,7 +153,7 @@ class Calls:
             self.stop(error)
             self._fail(group, pending(error))
         else:
-            self._unanswered = 0
+            self._unanswered, self._answered = 0, True
             first = True
             for wanted in group:
                 if note := notes.get(wanted.key):

@@ -180,6 +180,8 @@ def _read(answer: Any) -> Reply:
     try:
         choice = answer["choices"][0]
         text, finished = choice["message"]["content"] or "", choice.get("finish_reason") or "stop"
+        if not isinstance(text, str):
+            raise TypeError("content in parts")
         told = answer.get("usage") or {}
         cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         usage = Usage(

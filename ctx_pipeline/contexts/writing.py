@@ -122,6 +122,7 @@ class Writing:
         """What `write` gives back for each document, contexts shortened to the room."""
         made = [[self._context(item, at) for at in range(len(item.chunks))] for item in self._items]
         texts = sorted({context.text for own in made for context in own})
+        known = self.known
         fitting = dict(zip(texts, shortened(texts, room.max_tokens, room.count_tokens), strict=True))
         for item, own in zip(self._items, made, strict=True):
             yield Written(
@@ -129,7 +130,7 @@ class Writing:
                 usage=item.usage,
                 usd=item.usd,
                 calls=item.calls,
-                reused=sum(place.key in self.known and place.key not in self._new for place in item.places),
+                reused=sum(place.key in known and place.key not in self._new for place in item.places),
             )
 
     def _context(self, item: Item, at: int) -> Context:
