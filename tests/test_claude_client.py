@@ -25,14 +25,17 @@ from ctx_pipeline.claude.limits import Attempt
 from ctx_pipeline.claude.outcome import (
     CallError,
     CallRemedies,
+    Failed,
     FatalCallError,
     PermanentCallError,
     Reason,
     TransientCallError,
+    classify,
     retry_after_s,
 )
 from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.claude.request import Block, Request
+from ctx_pipeline.claude.response import Received
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.errors import FatalError, PermanentError, SettingsError, TransientError
 from tests.emulators import faults
@@ -628,3 +631,26 @@ def test_errors_survive_pickling() -> None:
 def test_importing_the_package_does_not_import_the_sdk() -> None:
     code = "import sys, ctx_pipeline.claude.client; sys.exit('anthropic' in sys.modules or 'httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+@pytest.mark.parametrize(
+    "error", [{"type": ["x"], "message": {"a": 1}}, {"type": None, "message": None}, {"error_code": [1]}, "text", None]
+)
+def test_an_error_whose_body_is_anything_is_still_classified(status: int, error: object) -> None:
+    import anthropic
+    import httpx2
+
+    request = httpx2.Request("POST", "http://127.0.0.1/v1/messages")
+    headers = {"retry-after": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}
+    response = httpx2.Response(status, request=request, headers=headers)
+    raised = anthropic.APIStatusError("wrong", response=response, body={"error": error})
+    found = classify(Received(), raised, wants_json=False, redacted=str, remedies=REMEDIES)
+    assert isinstance(found, Failed)
+    assert found.retry_after_s is None
+
+
+def test_a_usage_that_is_no_count_is_zero_and_cannot_raise_a_budget() -> None:
+    told = {"input_tokens": "many", "output_tokens": -1_000_000, "cache_creation": "x", "cache_read_input_tokens": 1e19}
+    assert Usage.from_response(told) == Usage()
+    assert Usage.from_response({"input_tokens": 10**19}).input == 10**9

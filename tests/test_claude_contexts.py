@@ -163,9 +163,10 @@ def test_progress_tells_contexts_and_money_so_far(desk: Desk) -> None:
 
 
 def test_calls_of_all_documents_share_one_pool(desk: Desk) -> None:
-    desk.api.first_token_s = 0.01
+    """A document of three chunks alone has at most two calls in flight: the first goes alone."""
+    desk.api.first_token_s = 0.05
     desk.write([document(prose(f"topic{n}", 2), f"{n}.md") for n in range(16)])
-    assert desk.api.bill.most_in_flight > 4
+    assert desk.api.bill.most_in_flight >= 4
 
 
 def test_a_cache_entry_that_may_have_lapsed_is_written_again_by_one_call_alone(desk: Desk) -> None:

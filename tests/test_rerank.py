@@ -273,7 +273,7 @@ def test_equal_scores_keep_the_order_of_the_fusion(encoders: list[str]) -> None:
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(FatalError, match=r"pip install 'ctx-pipeline\[cross-encoder\]'"):
+    with pytest.raises(FatalError, match=r"pip install -e '.\[cross-encoder\]'"):
         CrossEncoderReranker().rerank(QUERY, PASSAGES, 1)
 
 

@@ -162,7 +162,9 @@ class ClaudeClient:
             if isinstance(outcome, Answered):
                 usd = self._prices.cost(received.usage, request.model)
                 stop_reason = received.stop_reason or ""
-                return Reply(outcome.text, received.usage, usd, received.model, stop_reason, received.request_id)
+                return Reply(
+                    self._redacted(outcome.text), received.usage, usd, received.model, stop_reason, received.request_id
+                )
             unusable += outcome.kind is Kind.UNUSABLE
             wait_s = self._wait_s(outcome, attempt)
             if not self._worth_another(outcome, attempt, unusable) or self._clock() + wait_s >= deadline:

@@ -241,19 +241,19 @@ def _of_error(error: Exception, redacted: Callable[[str], str], remedies: CallRe
 
 def _of_status(error: APIStatusError, redacted: Callable[[str], str], remedies: CallRemedies) -> Failed:
     # An `error` event inside a stream is a status error whose status is the 200 that the response began with.
-    status = error.status_code if error.status_code >= 300 else _STATUS_OF_TYPE.get(error.type or "", 500)
-    wording = (error.api_message or str(error)).lower()
-    detail = redacted(error.api_message or str(error))[:MESSAGE_CHARS]
-    said = f"the Claude API answered {status}: {detail}"
-    if request_id := error.request_id:
-        said += f" (request {redacted(request_id)[:MESSAGE_CHARS]})"
+    # Fields of an error's body may be anything: a proxy wrote it.
+    status = error.status_code if error.status_code >= 300 else _STATUS_OF_TYPE.get(str(error.type), 500)
+    message = str(error.api_message or error)
+    wording = message.lower()
+    # Without the request's id, so that equal refusals count as one reason.
+    said = f"the Claude API answered {status}: {redacted(message)[:MESSAGE_CHARS]}"
 
     def failed(kind: Kind, reason: Reason, remedy: str = "") -> Failed:
         return Failed(kind, reason, said + remedy, status, retry_after_s(error.response.headers))
 
     if (
         status == 402
-        or error.error_code in _SPEND_LIMIT_CODES
+        or str(error.error_code) in _SPEND_LIMIT_CODES
         or (status == 400 and _says(wording, _SPEND_LIMIT_WORDING))
     ):
         remedy = "; raise the spend limit or add credit in the Claude Console, then run again"
@@ -295,13 +295,13 @@ def no_key() -> FatalCallError:
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Seconds of `retry-after-ms` or `retry-after` (a number or an HTTP date); None without a usable one."""
     found: float | None = None
-    with suppress(KeyError, ValueError):
+    with suppress(KeyError, ValueError, OverflowError):
         found = float(headers["retry-after-ms"]) / 1000
     if found is None:
         value = headers.get("retry-after", "")
         try:
             found = float(value)
         except ValueError:
-            with suppress(ValueError):
+            with suppress(ValueError, OverflowError):
                 found = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
     return found if found is not None and not math.isnan(found) and found >= 0 else None

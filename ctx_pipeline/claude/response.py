@@ -35,7 +35,7 @@ class Received:
         """Take up one event of the SDK's stream. Raises ValueError for one without the fields of its type."""
         try:
             self._take(event)
-        except (AttributeError, TypeError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"malformed {getattr(event, 'type', 'event')!s}: {error}") from None
 
     def _take(self, event: Any) -> None:

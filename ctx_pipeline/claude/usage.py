@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+MOST_TOKENS = 10**9
+"""Of one response: more is a defect of the server, and must not overflow what adds it up."""
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -22,20 +25,21 @@ class Usage:
 
     @classmethod
     def from_response(cls, usage: Mapping[str, Any]) -> Usage:
-        """From the `usage` object of a response; a missing or null field is 0.
+        """From the `usage` object of a response; a missing or null field, or one that is no count, is 0.
 
         A cache write whose lifetime is not told counts as 5 minutes, the default of the API.
         """
-        by_lifetime = usage.get("cache_creation") or {}
-        hour = by_lifetime.get("ephemeral_1h_input_tokens") or 0
-        five_minutes = by_lifetime.get("ephemeral_5m_input_tokens") or 0
-        written = usage.get("cache_creation_input_tokens") or 0
+        told = usage.get("cache_creation")
+        by_lifetime = told if isinstance(told, Mapping) else {}
+        hour = _count(by_lifetime.get("ephemeral_1h_input_tokens"))
+        five_minutes = _count(by_lifetime.get("ephemeral_5m_input_tokens"))
+        written = _count(usage.get("cache_creation_input_tokens"))
         return cls(
-            input=usage.get("input_tokens") or 0,
+            input=_count(usage.get("input_tokens")),
             cache_write_5m=max(five_minutes, written - hour),
             cache_write_1h=hour,
-            cache_read=usage.get("cache_read_input_tokens") or 0,
-            output=usage.get("output_tokens") or 0,
+            cache_read=_count(usage.get("cache_read_input_tokens")),
+            output=_count(usage.get("output_tokens")),
         )
 
     @property
@@ -52,3 +56,7 @@ class Usage:
     def cache_hit_rate(self) -> float:
         """Share of the prompt tokens that were read from the cache, in [0, 1]; 0 without any prompt."""
         return self.cache_read / self.total_input if self.total_input else 0.0
+
+
+def _count(value: object) -> int:
+    return min(value, MOST_TOKENS) if type(value) is int and value > 0 else 0

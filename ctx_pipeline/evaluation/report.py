@@ -141,7 +141,9 @@ def plot_png(ladder: Ladder) -> bytes:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise CtxError("matplotlib is not installed: pip install 'ctx-pipeline[plot]' draws the ladder") from None
+        raise CtxError(
+            "matplotlib is not installed: `pip install -e '.[plot]'` in the project's folder lets it be drawn"
+        ) from None
     rows = [row for row in ladder.rows if row.measures][::-1]
     figure = Figure(figsize=(8, 0.8 + 0.6 * len(rows)), dpi=110, layout="constrained")
     axes = figure.subplots()

@@ -12,9 +12,10 @@ from ctx_pipeline.index.tables import Store
 
 REMEDIES = {
     "no_key": "set the key of contexts.method (ANTHROPIC_API_KEY for claude), then run `ctx-pipeline refresh`",
-    "auth": "the key was refused, or the account's limit is reached: mend that, then run `ctx-pipeline refresh`",
+    "auth": "the key was refused: set another one, then run `ctx-pipeline refresh`",
     "unavailable": "the service could not be used for now; run `ctx-pipeline refresh` again later",
-    "budget": "raise contexts.max_usd, or run `ctx-pipeline refresh` again: each refresh may spend as much",
+    "budget": "raise contexts.max_usd, or run `ctx-pipeline refresh` again, each may spend as much; where the refresh "
+    "told of a spend limit of the account, raise that",
 }
 """What to do about contexts that are pending because somebody, or the service, has to do something first."""
 STOPPING = frozenset({"no_key", "auth", "budget"})

@@ -51,8 +51,7 @@ class CrossEncoderReranker(Reranker):
             encoder = importlib.import_module("sentence_transformers").CrossEncoder
         except ImportError as error:
             raise FatalError(
-                f"the cross-encoder needs a package that is not installed ({error}): "
-                "pip install 'ctx-pipeline[cross-encoder]'"
+                f"the cross-encoder needs a package that is not installed ({error}): pip install -e '.[cross-encoder]'"
             ) from error
         try:
             return encoder(self.model)
