@@ -23,7 +23,7 @@ from ctx_pipeline.contexts.estimate import usd_range
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.schemas import MEMO
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import load_settings
+from ctx_pipeline.settings_file import load_settings
 from tests.emulators.bill import Bill
 from tests.emulators.messages import KEY
 from tests.emulators.process import emulator_process

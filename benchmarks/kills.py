@@ -47,7 +47,7 @@ from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import load_settings
+from ctx_pipeline.settings_file import load_settings
 from ctx_pipeline.summary import RefreshOptions
 from tests.project import Project
 

@@ -31,7 +31,8 @@ from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import table_bytes
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import Settings, load_settings
+from ctx_pipeline.settings import Settings
+from ctx_pipeline.settings_file import load_settings
 from ctx_pipeline.summary import Summary
 
 

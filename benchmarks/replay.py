@@ -29,7 +29,7 @@ from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.schemas import CHUNKS
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import load_settings
+from ctx_pipeline.settings_file import load_settings
 from ctx_pipeline.summary import Summary
 from tests.emulators.messages import KEY, MessagesEmulator
 

@@ -31,7 +31,7 @@ rerank_option = click.option(
 def open_pipeline(source: Path | None = None) -> Pipeline:
     """The pipeline of ctx.toml and the environment, or of `source` in place of the configured sources."""
     from ctx_pipeline.refresh import Pipeline
-    from ctx_pipeline.settings import load_settings
+    from ctx_pipeline.settings_file import load_settings
 
     settings = load_settings()
     return Pipeline(settings.with_single_source(source) if source else settings)

@@ -21,7 +21,7 @@ from ctx_pipeline.errors import CtxError
 def search(query: str, k: int, mode: Any, where: str | None, rerank: Any, as_json: bool) -> int:
     """Find the chunks that answer a query, which is always taken literally."""
     from ctx_pipeline.index.search import SearchIndex
-    from ctx_pipeline.settings import load_settings
+    from ctx_pipeline.settings_file import load_settings
 
     settings = load_settings()
     result = SearchIndex.open(settings.storage.uri, settings).search_with_warnings(query, k, mode, where, rerank)
@@ -55,7 +55,7 @@ def ask(
     """
     from ctx_pipeline.answers.prompt import answer_prompt
     from ctx_pipeline.index.search import SearchIndex
-    from ctx_pipeline.settings import load_settings
+    from ctx_pipeline.settings_file import load_settings
 
     settings = load_settings()
     found = SearchIndex.open(settings.storage.uri, settings).search_with_warnings(

@@ -26,7 +26,8 @@ from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
 from ctx_pipeline.index.versions import Stage, StageHashes, stage_hashes
-from ctx_pipeline.settings import Settings, settings_file
+from ctx_pipeline.settings import Settings
+from ctx_pipeline.settings_file import settings_file
 from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
 
 if TYPE_CHECKING:

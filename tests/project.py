@@ -20,7 +20,8 @@ from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.stages import ASSETS
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import Settings, load_settings
+from ctx_pipeline.settings import Settings
+from ctx_pipeline.settings_file import load_settings
 from ctx_pipeline.summary import RefreshOptions, Summary
 
 SEARCH_COLUMNS = (

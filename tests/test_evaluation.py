@@ -25,7 +25,8 @@ from ctx_pipeline.evaluation.queries import read_boundaries, read_queries
 from ctx_pipeline.evaluation.report import markdown
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import Strategy, load_settings
+from ctx_pipeline.settings import Strategy
+from ctx_pipeline.settings_file import load_settings
 from tests.emulators.rerank_api import KEY, rerank_api
 from tests.project import QUIET, Project
 from tests.scripted_contexts import ScriptedContextualizer, scripted

@@ -23,7 +23,7 @@ from ctx_pipeline.embedding.late import LateChunkingEmbedder, chunk_windows
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.index.embedded import EmbeddedText, embed, embedded_texts
 from ctx_pipeline.index.search import SearchIndex
-from ctx_pipeline.settings import load_settings
+from ctx_pipeline.settings_file import load_settings
 from tests.project import Project
 
 SPANISH = (

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_pipeline.errors import SettingsError
-from ctx_pipeline.settings import ScheduleSettings, Settings, load_settings, settings_file
+from ctx_pipeline.settings import ScheduleSettings, Settings
+from ctx_pipeline.settings_file import load_settings, settings_file
 
 SECRET = "sk-do-not-show-4711"
 
@@ -427,7 +428,7 @@ def test_dagster_takes_the_time_zones_that_settings_accept(folder: Path, timezon
 
 def test_checking_a_schedule_does_not_import_dagster() -> None:
     code = (
-        "import sys; from ctx_pipeline.settings import load_settings;"
+        "import sys; from ctx_pipeline.settings_file import load_settings;"
         "load_settings({'CTX_SCHEDULE__CRON': '0 3 * * *', 'CTX_SCHEDULE__TIMEZONE': 'Europe/Madrid'});"
         "sys.exit('dagster' in sys.modules)"
     )

@@ -18,7 +18,7 @@ from ctx_pipeline.defs.resources import fail_dead_runs, process_tags
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import settings_file
+from ctx_pipeline.settings_file import settings_file
 from ctx_pipeline.summary import RefreshOptions
 
 INSTANCE_SETTINGS = """\

@@ -9,7 +9,8 @@ import dagster as dg
 from ctx_pipeline.errors import CtxError, SettingsError
 from ctx_pipeline.index.lock import process_is_dead, this_process
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings import Settings, load_settings
+from ctx_pipeline.settings import Settings
+from ctx_pipeline.settings_file import load_settings
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,

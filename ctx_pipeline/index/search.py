@@ -20,7 +20,8 @@ from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import embed_hash
 from ctx_pipeline.rerank import open_reranker
 from ctx_pipeline.rerank.model import Reranked, Reranker
-from ctx_pipeline.settings import Rerank, Settings, load_settings
+from ctx_pipeline.settings import Rerank, Settings
+from ctx_pipeline.settings_file import load_settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
 CONTENT_COLUMNS = (
