@@ -45,8 +45,8 @@ def document_rows(pipeline: Pipeline, doc: str) -> list[dict[str, Any]]:
         rows.append(
             {
                 **{
-                    name: row[name]
-                    for name in ("chunk_id", "doc_id", "start", "end", "line", "tokens", "heading_path", "text")
+                    name: row.get(name)
+                    for name in ("chunk_id", "doc_id", "start", "end", "line", "page", "tokens", "heading_path", "text")
                 },
                 "context": context.get("context"),
                 "keywords": context.get("keywords"),

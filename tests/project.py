@@ -25,9 +25,9 @@ from ctx_pipeline.settings_file import load_settings
 from ctx_pipeline.summary import RefreshOptions, Summary
 
 SEARCH_COLUMNS = (
-    "chunk_id", "doc_id", "ordinal", "start", "end", "line", "text", "context", "context_status", "heading_path",
-    "title", "language", "metadata", "vector", "embed_key", "text_spanish", "text_english", "identifiers",
-    "content_hash", "version",
+    "chunk_id", "doc_id", "ordinal", "start", "end", "line", "page", "text", "context", "context_status",
+    "heading_path", "title", "language", "metadata", "vector", "embed_key", "text_spanish", "text_english",
+    "identifiers", "content_hash", "version",
 )  # fmt: skip
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

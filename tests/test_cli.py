@@ -51,7 +51,18 @@ def test_a_first_refresh_prints_the_contract_and_search_finds(project: Project) 
     done = project.command("search", "límite por minuto", "-k", "1", "--json")
     assert done.returncode == 0
     (hit,) = json.loads(done.stdout)
-    assert set(hit) == {"chunk_id", "doc_id", "score", "text", "context", "heading_path", "start", "end", "line"}
+    assert set(hit) == {
+        "chunk_id",
+        "doc_id",
+        "score",
+        "text",
+        "context",
+        "heading_path",
+        "start",
+        "end",
+        "line",
+        "page",
+    }
     assert hit["context"] == "Planes › Plan Pro"
     assert "1.000 peticiones" in project.command("search", "límite por minuto").stdout
     shown = json.loads(project.command("show", "planes.md", "--json").stdout)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.recursive import split
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.markdown import Block, markdown_blocks
+from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.markdown import markdown_blocks
 from tests.markdown_documents import (
     assert_tables_and_fences_whole,
     contents,

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from ctx_pipeline.documents.markdown import blank_line_cuts, trimmed
+from ctx_pipeline.documents.blocks import blank_line_cuts, trimmed
 
 Cutter = Callable[[str, int, int, int], Iterable[int]]
 """(text, start, end, piece_chars) -> increasing offsets inside the span. `piece_chars` is the size, in characters,

@@ -21,7 +21,7 @@ from ctx_pipeline.chunking.code_lines import (
     header_of,
     kind_of,
 )
-from ctx_pipeline.documents.markdown import TITLE_CHARS, Block, line_starts, trimmed
+from ctx_pipeline.documents.blocks import TITLE_CHARS, Block, line_starts, trimmed
 from ctx_pipeline.documents.model import Parsed
 
 _MAX_DEPTH = 6

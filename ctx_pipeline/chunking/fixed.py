@@ -11,8 +11,9 @@ from itertools import accumulate
 from ctx_pipeline.chunking.boundaries import character_cuts, pieces
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.markdown import Block, line_starts, markdown_blocks
+from ctx_pipeline.documents.blocks import Block, line_starts
 from ctx_pipeline.documents.model import Parsed
+from ctx_pipeline.documents.structure import document_blocks
 
 VERSION = 1
 """Raised when the same text and settings would give other spans."""
@@ -41,7 +42,7 @@ class FixedChunker:
         text = parsed.text
         windows = list(_Windows(text, _words(text, self._limit), self._limit, self._overlap))
         lines = line_starts(text)
-        blocks = markdown_blocks(text) if parsed.media_type == "text/markdown" else []
+        blocks = document_blocks(text, parsed.media_type)
         return [
             Chunk(
                 w.start, w.end, bisect_right(lines, w.start), text[w.start : w.end], path, w.tokens, w.embedder_tokens

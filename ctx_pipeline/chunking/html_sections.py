@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ctx_pipeline.documents.markdown import TITLE_CHARS, Block, BlockKind, blank_line_cuts, trimmed
+from ctx_pipeline.documents.blocks import TITLE_CHARS, Block, BlockKind, blank_line_cuts, trimmed
 from ctx_pipeline.documents.model import Parsed
 
 _BEGINNING_CHARS = 2_000

@@ -64,6 +64,8 @@ class Chunk:
     """Tokens of `text` by o200k_base."""
     embedder_tokens: int
     """Tokens of `text` by the embedder's tokenizer."""
+    page: int | None = None
+    """1-based page of `start`; None where the document has no pages."""
 
 
 class Chunker(Protocol):

@@ -14,7 +14,7 @@ from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.overlap import overlapping_spans
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.chunking.units import Range, Unit, fitting_units
-from ctx_pipeline.documents.markdown import Block, line_starts
+from ctx_pipeline.documents.blocks import Block, line_starts
 
 _MAX_LEVEL = 6
 

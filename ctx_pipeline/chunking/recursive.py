@@ -19,8 +19,11 @@ from itertools import pairwise
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Packing, pack
 from ctx_pipeline.chunking.units import Range, Unit
-from ctx_pipeline.documents.markdown import markdown_blocks, plain_blocks
+from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.model import Parsed
+from ctx_pipeline.documents.plain_text import plain_blocks
+from ctx_pipeline.documents.structure import document_blocks
 
 VERSION = 1
 """Raised when the same text and settings would give other spans."""
@@ -36,8 +39,8 @@ class RecursiveChunker:
 
     def split(self, parsed: Parsed) -> list[Chunk]:
         """See Chunker."""
-        is_markdown = parsed.media_type == "text/markdown"
-        return split(parsed.text, markdown=is_markdown, limit=self._limit, overlap=self._overlap)
+        blocks = document_blocks(parsed.text, parsed.media_type)
+        return split_blocks(parsed.text, blocks, self._limit, self._overlap)
 
 
 def split(text: str, *, markdown: bool, limit: SizeLimit, overlap: int = 0) -> list[Chunk]:
@@ -47,7 +50,12 @@ def split(text: str, *, markdown: bool, limit: SizeLimit, overlap: int = 0) -> l
     With `overlap`, a chunk other than its section's first also begins with whole sentences from the end of the one
     before, up to that many tokens of o200k_base. A blank text has no chunks.
     """
-    packing = Packing(text, markdown_blocks(text) if markdown else plain_blocks(text), limit, overlap)
+    return split_blocks(text, markdown_blocks(text) if markdown else plain_blocks(text), limit, overlap)
+
+
+def split_blocks(text: str, blocks: Sequence[Block], limit: SizeLimit, overlap: int) -> list[Chunk]:
+    """`split` for a text whose blocks are known."""
+    packing = Packing(text, blocks, limit, overlap)
     sections = top_sections(packing.units)
     return packing.chunks(
         lambda breaks: [pack(packing.units, section, packing.estimates, breaks) for section in sections]

@@ -17,8 +17,9 @@ from ctx_pipeline.chunking.boundaries import pieces, sentence_cuts
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Estimates, Packing, bundles, pack
 from ctx_pipeline.chunking.units import Range
-from ctx_pipeline.documents.markdown import Block, BlockKind, markdown_blocks, plain_blocks
+from ctx_pipeline.documents.blocks import Block, BlockKind
 from ctx_pipeline.documents.model import Parsed
+from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.embedding.protocol import Embedder
 
 VERSION = 1
@@ -39,7 +40,7 @@ class SemanticChunker:
     def split(self, parsed: Parsed) -> list[Chunk]:
         """See Chunker. Embeds all sentences in one call; raises what the embedder raises."""
         text = parsed.text
-        blocks = markdown_blocks(text) if parsed.media_type == "text/markdown" else plain_blocks(text)
+        blocks = document_blocks(text, parsed.media_type)
         packing = Packing(text, list(_sentences(text, blocks)), self._limit)
         if not packing.units:
             return []

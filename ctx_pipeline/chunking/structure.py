@@ -22,8 +22,8 @@ from ctx_pipeline.chunking.html_sections import html_blocks, is_html
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Packing, pack
 from ctx_pipeline.chunking.units import Range, Unit
-from ctx_pipeline.documents.markdown import markdown_blocks, plain_blocks
 from ctx_pipeline.documents.model import Parsed
+from ctx_pipeline.documents.structure import document_blocks
 
 VERSION = 1
 """Raised when the same text and settings would give other spans."""
@@ -43,13 +43,11 @@ class StructureChunker:
     def split(self, parsed: Parsed) -> list[Chunk]:
         """See Chunker."""
         text = parsed.text
-        if parsed.media_type == "text/markdown":
-            return self._by_headings(Packing(text, markdown_blocks(text), self._limit, self._overlap))
         if is_html(parsed):
             return self._by_headings(Packing(text, html_blocks(text), self._limit, self._overlap))
         if is_code(parsed):
             return self._by_definitions(text)
-        return self._by_headings(Packing(text, plain_blocks(text), self._limit, self._overlap))
+        return self._by_headings(Packing(text, document_blocks(text, parsed.media_type), self._limit, self._overlap))
 
     def _by_headings(self, packing: Packing) -> list[Chunk]:
         if not packing.units:

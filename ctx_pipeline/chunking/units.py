@@ -18,7 +18,7 @@ from ctx_pipeline.chunking.boundaries import (
 )
 from ctx_pipeline.chunking.model import SizeLimit
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.markdown import Block, BlockKind
+from ctx_pipeline.documents.blocks import Block, BlockKind
 
 # No token of o200k_base is longer, so longer texts need no counting to be known as too large.
 _MAX_TOKEN_CHARS = 128

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from ctx_pipeline.documents.markdown import line_starts
+from ctx_pipeline.documents.blocks import line_starts
 
 LINE_CHARACTERS = 240
 """Of each line, so that a file on one line takes no longer than one of many."""

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.definitions import Definitions
 from ctx_pipeline.contexts.model import Context, Progress, Written
-from ctx_pipeline.documents.markdown import TITLE_CHARS
+from ctx_pipeline.documents.blocks import TITLE_CHARS
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import title_from_path
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ctx_pipeline.chunking.model import Chunk
-from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.parse import content_title
+from ctx_pipeline.documents.structure import document_blocks
 
 VERSION = 1
 """Raised when the same document and chunks would give other views."""
@@ -97,7 +97,7 @@ def _view(
 
 def _priorities(parsed: Parsed, chunks: Sequence[Chunk]) -> list[tuple[int, bytes, bytes]]:
     """A heading's place is known by its path: editing what follows it moves no window. The text breaks ties."""
-    blocks = markdown_blocks(parsed.text) if _is_markdown(parsed) else []
+    blocks = document_blocks(parsed.text, parsed.media_type)
     levels = {block.start: block.level for block in blocks if block.level}
     return [
         (

@@ -1,4 +1,4 @@
-"""Block structure of Markdown and of plain text, in character offsets of the untouched text.
+"""Block structure of Markdown, in character offsets of the untouched text.
 
 Only block rules are parsed: headings alone need inline markup, for their titles. Link reference definitions stay
 paragraphs, because their rule takes quadratic time over a list of definitions, which most changelogs end with.
@@ -10,19 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ctx_pipeline.documents.blocks import NEWLINE, TITLE_CHARS, Block, BlockKind, line_starts, trimmed
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
-BlockKind = Literal[
-    "front_matter", "heading", "paragraph", "fence", "code", "table", "html", "rule", "quote", "list", "item"
-]
-
-TITLE_CHARS = 200
 FRONT_MATTER_CHARS = 65_536
 
 # Beyond these depths (a list and its item count as two) a marker is ordinary text. The parser's own limit would take
@@ -32,8 +29,6 @@ _MAX_LIST_DEPTH = 24
 # Inline markup of a heading is parsed in its first characters only: brackets and asterisks cost quadratic time.
 _TITLE_SOURCE_CHARS = 1_000
 
-_NEWLINE = re.compile(r"\r\n?|\n")
-_NEWLINE_AND_SPACE = re.compile(r"[\r\n]\s+")
 _FRONT_MATTER_OPENING = re.compile(r"\ufeff?---[ \t]*(?=[\r\n])")
 _FRONT_MATTER_CLOSING = re.compile(r"[\r\n](?:---|\.\.\.)[ \t]*(?=[\r\n]|\Z)")
 # A document may also begin with a thematic break: front matter is what has a key on its first line of content.
@@ -60,58 +55,6 @@ _CONTAINERS = frozenset(["quote", "list", "item"])
 _CONTAINER_ENDS = frozenset(["blockquote_close", "bullet_list_close", "ordered_list_close", "list_item_close"])
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block `text[start:end]`, which begins and ends with a character other than whitespace.
-
-    A block owns whole lines: the first block inside a list item or quote begins with the item's marker, and later
-    lines keep theirs. The blocks of one level are in order, do not overlap, and together hold every non-whitespace
-    character of their parent, at the top level of the document.
-    """
-
-    kind: BlockKind
-    start: int
-    """Character offset of the first character."""
-    end: int
-    """Character offset after the last character."""
-    children: tuple[Block, ...] = ()
-    """Blocks inside a quote, list or list item; empty for every other kind."""
-    level: int = 0
-    """1 to 6 for a heading, else 0."""
-    title: str = ""
-    """Plain text of a heading, at most 200 characters, whitespace folded; else empty."""
-
-
-def line_starts(text: str) -> list[int]:
-    r"""Offsets at which the lines of `text` begin; a line ends with \n, \r\n or \r and with nothing else."""
-    if "\r" in text:
-        return [0, *(newline.end() for newline in _NEWLINE.finditer(text))]
-    return list(accumulate((len(line) + 1 for line in text.split("\n")[:-1]), initial=0))
-
-
-def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without the whitespace at its ends; empty when it holds nothing else."""
-    tail = text[start:end].lstrip()
-    start = end - len(tail)
-    return start, start + len(tail.rstrip())
-
-
-def blank_line_cuts(text: str, start: int, end: int) -> list[int]:
-    """For every run of blank lines inside the span, the offset of the text that follows it."""
-    cuts = []
-    for gap in _NEWLINE_AND_SPACE.finditer(text, start, end):
-        space = gap.group().replace("\r\n", "\n")
-        if space.count("\n") + space.count("\r") > 1:
-            cuts.append(gap.end())
-    return cuts
-
-
-def plain_blocks(text: str) -> list[Block]:
-    """Paragraphs of plain text: runs of lines separated by blank lines."""
-    spans = (trimmed(text, start, end) for start, end in pairwise([0, *blank_line_cuts(text, 0, len(text)), len(text)]))
-    return [Block("paragraph", start, end) for start, end in spans if start < end]
-
-
 def markdown_blocks(text: str) -> list[Block]:
     """The document's blocks by CommonMark's block rules, with GFM tables and YAML front matter.
 
@@ -123,7 +66,7 @@ def markdown_blocks(text: str) -> list[Block]:
     body_start = matter.end if matter else 0
     if matter:
         blocks.append(Block("front_matter", *trimmed(text, 0, body_start)))
-    lines = [*line_starts(text), len(text)][len(_NEWLINE.findall(text, 0, body_start)) :]
+    lines = [*line_starts(text), len(text)][len(NEWLINE.findall(text, 0, body_start)) :]
     lines[0] = body_start
     tokens = _block_parser().parse(text[body_start:].removeprefix("\ufeff"))
     # What the parser takes for blank may hold characters that are not whitespace, such as a lone byte order mark.

@@ -18,6 +18,8 @@ class Parsed:
     language: str
     """ISO 639-1 code, or `und` where the text is too short to tell."""
     metadata: dict[str, object] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    """What a person should know of how the document was read, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from datetime import date, time
 from pathlib import PurePosixPath
 from typing import Any
 
-from ctx_pipeline.documents.markdown import TITLE_CHARS, Block, front_matter, markdown_blocks
+from ctx_pipeline.documents.blocks import TITLE_CHARS, Block
+from ctx_pipeline.documents.markdown import front_matter, markdown_blocks
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.errors import PermanentError
 

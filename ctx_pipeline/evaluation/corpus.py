@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.contexts.model import Context
-from ctx_pipeline.documents.markdown import line_starts, markdown_blocks
+from ctx_pipeline.documents.blocks import line_starts
 from ctx_pipeline.documents.model import Document
+from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, QueryError, counted
 from ctx_pipeline.evaluation.metrics import DEPTH, Judged
@@ -244,10 +245,9 @@ def _given_chunks(
 
 
 def _heading_paths(document: Document, starts: Sequence[int]) -> list[tuple[str, ...]]:
-    """Headings in force at increasing offsets of a Markdown document; none in other texts."""
-    if document.parsed.media_type != "text/markdown":
-        return [() for _ in starts]
-    headings = [block for block in markdown_blocks(document.parsed.text) if block.kind == "heading"]
+    """Headings in force at increasing offsets of a document."""
+    blocks = document_blocks(document.parsed.text, document.parsed.media_type)
+    headings = [block for block in blocks if block.kind == "heading"]
     paths, open_headings, position = [], list(headings[:0]), 0
     for start in starts:
         while position < len(headings) and headings[position].start <= start:

@@ -51,6 +51,8 @@ class LedgerRow:
     doc_id: str
     size: int = -1
     mtime_ns: int = -1
+    ctime_ns: int | None = None
+    """None in rows of versions that did not look at it."""
     read_at_ns: int = 0
     content_hash: str = ""
     parse: str = ""
@@ -81,8 +83,9 @@ class LedgerRow:
     def from_row(cls, row: Mapping[str, Any]) -> LedgerRow:
         """The inverse of `to_row`."""
         failure = row["failure"]
+        plain: dict[str, Any] = {name: row.get(name) for name in _PLAIN}
         return cls(
-            **{name: row[name] for name in _PLAIN},
+            **plain,
             context_counts=json.loads(row["context_counts"]),
             indexed=json.loads(row["indexed"]),
             failure=Failure(**json.loads(failure)) if failure else None,
@@ -90,8 +93,8 @@ class LedgerRow:
 
 
 _PLAIN = (
-    "doc_id", "size", "mtime_ns", "read_at_ns", "content_hash", "parse", "chunk", "context", "chunks", "tokens",
-    "writing", "run_id", "indexed_at",
+    "doc_id", "size", "mtime_ns", "ctime_ns", "read_at_ns", "content_hash", "parse", "chunk", "context", "chunks",
+    "tokens", "writing", "run_id", "indexed_at",
 )  # fmt: skip
 
 

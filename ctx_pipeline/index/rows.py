@@ -32,6 +32,7 @@ def document_row(document: Document, version: str) -> dict[str, Any]:
         "title": parsed.title,
         "language": parsed.language,
         "metadata": json.dumps(parsed.metadata, ensure_ascii=False, default=str),
+        "warnings": json.dumps(parsed.warnings, ensure_ascii=False),
         "text": parsed.text,
         "version": version,
     }
@@ -52,6 +53,7 @@ def document_from_row(row: Mapping[str, Any]) -> Document:
             title=row["title"],
             language=row["language"],
             metadata=json.loads(row["metadata"]),
+            warnings=tuple(json.loads(row.get("warnings") or "[]")),
         ),
     )
 
@@ -66,6 +68,7 @@ def chunk_rows(doc_id: str, chunks: Sequence[Chunk], version: str) -> list[dict[
             "start": chunk.start,
             "end": chunk.end,
             "line": chunk.line,
+            "page": chunk.page,
             "text": chunk.text,
             "heading_path": list(chunk.heading_path),
             "tokens": chunk.tokens,
@@ -86,6 +89,7 @@ def chunk_from_row(row: Mapping[str, Any]) -> Chunk:
         heading_path=tuple(row["heading_path"]),
         tokens=row["tokens"],
         embedder_tokens=row["embedder_tokens"],
+        page=row.get("page"),
     )
 
 
@@ -153,6 +157,7 @@ def search_rows(
                 "start": chunk.start,
                 "end": chunk.end,
                 "line": chunk.line,
+                "page": chunk.page,
                 "text": chunk.text,
                 "context": context.text,
                 "context_status": context.status,

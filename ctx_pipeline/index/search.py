@@ -25,7 +25,7 @@ from ctx_pipeline.settings_file import load_settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
 CONTENT_COLUMNS = (
-    "chunk_id", "doc_id", "start", "end", "line", "text", "context", "context_status", "heading_path", "title",
+    "chunk_id", "doc_id", "start", "end", "line", "page", "text", "context", "context_status", "heading_path", "title",
 )  # fmt: skip
 
 
@@ -47,12 +47,14 @@ class Hit:
     line: int
     vector_rank: int | None
     keyword_rank: int | None
+    page: int | None = None
+    """Page of `start`, from 1; None where the document has no pages."""
     rerank_score: float | None = None
     """Of the reranker, comparable within one query only; None when the hit was not reranked."""
 
     def to_json(self) -> dict[str, object]:
         """The contract of `ctx-pipeline search --json`."""
-        names = ("chunk_id", "doc_id", "score", "text", "context", "heading_path", "start", "end", "line")
+        names = ("chunk_id", "doc_id", "score", "text", "context", "heading_path", "start", "end", "line", "page")
         return {name: getattr(self, name) for name in names}
 
 
@@ -170,7 +172,7 @@ class SearchIndex:
             warnings.append(f"no word of the query is in the full-text index{among}{found}")
         scores = self._fuse(vector_ids, keyword_ids, exact_ids)
         best = ranked(scores)[:k]
-        rows = legs.rows(best, CONTENT_COLUMNS)
+        rows = legs.rows(best, [column for column in CONTENT_COLUMNS if column in table.schema.names])
         ranks = [{chunk: rank for rank, chunk in enumerate(leg, start=1)} for leg in (vector_ids, keyword_ids)]
         return SearchResult(
             [_hit(rows[chunk], scores[chunk], *(of.get(chunk) for of in ranks)) for chunk in best], warnings
@@ -231,4 +233,5 @@ def _hit(row: Mapping[str, Any], score: float, vector_rank: int | None, keyword_
         line=row["line"],
         vector_rank=vector_rank,
         keyword_rank=keyword_rank,
+        page=row.get("page"),
     )

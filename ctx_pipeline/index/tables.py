@@ -11,7 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from ctx_pipeline.errors import StorageError
-from ctx_pipeline.index.schemas import SCHEMA_VERSION, SCHEMAS, STATE, SearchTableSpec, search_schema
+from ctx_pipeline.index.schemas import (
+    MEMO,
+    MEMO_SCHEMA,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    STATE,
+    SearchTableSpec,
+    search_schema,
+)
+from ctx_pipeline.index.upgrades import add_missing_columns
 
 COMMIT_TIMEOUT = timedelta(minutes=10)
 ID_BLOCK = 5_000
@@ -59,7 +68,7 @@ class Store:
         return {folder.stem for folder in self.uri.glob("*.lance") if any((folder / "_versions").glob("*.manifest"))}
 
     def create(self) -> None:
-        """Create what is missing of the fixed tables; the caller holds the lock.
+        """Create what is missing of the fixed tables and of their columns; the caller holds the lock.
 
         The state table comes last and in one commit with its row, so that it vouches for the others.
         """
@@ -74,6 +83,11 @@ class Store:
         if STATE not in names:
             first = pa.Table.from_pylist([{"name": "schema_version", "value": SCHEMA_VERSION}], schema=SCHEMAS[STATE])
             connection.create_table(STATE, data=first, schema=SCHEMAS[STATE])
+        for name, schema in (*SCHEMAS.items(), (MEMO, MEMO_SCHEMA)):
+            if name in names:
+                add_missing_columns(self.table(name), schema)
+        for name, spec in self.search_tables().items():
+            add_missing_columns(self.table(name), search_schema(spec))
 
     def table(self, name: str, version: int | None = None) -> Any:
         """A handle pinned to a version of a table, else the latest. Raises StorageError when it does not exist."""

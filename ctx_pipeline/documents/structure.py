@@ -1,0 +1,12 @@
+"""The blocks of a document, by the rules of its format."""
+
+from __future__ import annotations
+
+from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.markdown import markdown_blocks
+from ctx_pipeline.documents.plain_text import plain_blocks
+
+
+def document_blocks(text: str, media_type: str) -> list[Block]:
+    """The text's blocks in order; together they hold every character other than whitespace."""
+    return markdown_blocks(text) if media_type == "text/markdown" else plain_blocks(text)
