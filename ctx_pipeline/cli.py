@@ -75,22 +75,30 @@ def main() -> None:
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option("--verify", is_flag=True, help="Hash every file, whatever its size and mtime.")
 @click.option("--retry", is_flag=True, help="Try failed documents and fallback contexts again.")
+@click.option("--renew", is_flag=True, help="Ask again for contexts that an earlier version of this program asked for.")
 @click.option("--allow-mass-delete", is_flag=True, help="Carry out deletions that safety limits hold back.")
 @json_option
 @click.pass_obj
 def refresh(
-    debug: bool, source: Path | None, dry_run: bool, verify: bool, retry: bool, allow_mass_delete: bool, as_json: bool
+    debug: bool,
+    source: Path | None,
+    dry_run: bool,
+    verify: bool,
+    retry: bool,
+    renew: bool,
+    allow_mass_delete: bool,
+    as_json: bool,
 ) -> int:
     """Bring the index up to date with the sources: only edited documents are worked on."""
     from ctx_pipeline.index.awaited import context_warnings
     from ctx_pipeline.summary import RefreshOptions, Summary
 
     started = time.monotonic()
-    options = RefreshOptions(verify, retry, allow_mass_delete)
+    options = RefreshOptions(verify, retry, renew, allow_mass_delete)
     pipeline = open_pipeline(source)
     plan = pipeline.plan(options)
     if dry_run:
-        _print_plan(plan, pipeline, as_json)
+        _print_plan(plan, pipeline, as_json, renew=renew)
         return DONE
     if plan.owed:
         summary = _refresh_in_dagster(pipeline, source, options, debug=debug, quiet=as_json)
@@ -148,6 +156,11 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
     contexts = ", ".join(f"{count} {status}" for status, count in summary.contexts.items())
     click.echo(f"chunks     {summary.chunks_indexed} indexed, {summary.tokens:,} tokens, {_size_words(pipeline)}")
     click.echo(f"contexts   {contexts} ({pipeline.contextualizer.method})")
+    if summary.earlier_wording:
+        click.echo(
+            f"earlier    {counted(summary.earlier_wording, 'context')} of an earlier wording kept; "
+            "`ctx-pipeline plan --renew` prices asking for them again, `refresh --renew` does it"
+        )
     if summary.calls:
         usage = summary.usage
         click.echo(
@@ -194,12 +207,12 @@ def _failure_lines(summary: Summary) -> list[str]:
     return lines
 
 
-def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
+def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool, *, renew: bool) -> None:
     from ctx_pipeline.index.ledger import Ledger
     from ctx_pipeline.index.plan import plan_counts
 
     counts = plan_counts(plan, Ledger.read(pipeline.store).indexed())
-    costs = pipeline.context_plan(plan)
+    costs = pipeline.context_plan(plan, renew=renew)
     if as_json:
         owed = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
         found = {"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}

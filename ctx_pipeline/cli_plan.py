@@ -25,15 +25,18 @@ _BATCH_NOTE = ["batches: half price; 98 % to 30 % of the later calls of a view f
 
 @click.command()
 @source_option
+@click.option(
+    "--renew", is_flag=True, help="Count contexts of an earlier wording, as `refresh --renew` would ask again."
+)
 @json_option
-def plan(source: Path | None, as_json: bool) -> int:
+def plan(source: Path | None, renew: bool, as_json: bool) -> int:
     """Tell what a refresh would do and cost, before paying. Asks nobody, needs no key and writes nothing.
 
     Where contexts.method costs nothing, tell what `claude` would cost.
     """
     from ctx_pipeline.costs import costs_json, refresh_costs
 
-    costs = refresh_costs(open_pipeline(source))
+    costs = refresh_costs(open_pipeline(source), renew=renew)
     if as_json:
         click.echo(json.dumps(costs_json(costs), ensure_ascii=False))
         return DONE

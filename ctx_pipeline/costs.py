@@ -7,11 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 from ctx_pipeline.contexts.estimate import Estimate
-from ctx_pipeline.contexts.model import FREE_METHODS
+from ctx_pipeline.contexts.model import EARLIER_WORDING, FREE_METHODS, RENEW
 from ctx_pipeline.contexts.planning import ContextPlan
+from ctx_pipeline.errors import counted
+from ctx_pipeline.index.awaited import context_totals, pending_by_reason
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.plan import Plan, plan_counts
 from ctx_pipeline.refresh import Pipeline
+from ctx_pipeline.summary import RefreshOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,10 @@ class RefreshCosts:
     advice: list[str]
 
 
-def refresh_costs(pipeline: Pipeline) -> RefreshCosts:
+def refresh_costs(pipeline: Pipeline, *, renew: bool = False) -> RefreshCosts:
     """Plan a refresh with the settings; where they cost nothing, one with `contexts.method = "claude"`.
 
+    `renew` counts contexts of an earlier wording, as a refresh with that option would ask for them again.
     Reads only, and asks nobody. Raises SettingsError for a model without prices.
     """
     settings, supposed_for = pipeline.settings, ""
@@ -39,12 +43,19 @@ def refresh_costs(pipeline: Pipeline) -> RefreshCosts:
         supposed_for = settings.contexts.method
         contexts = settings.contexts.model_copy(update={"method": "claude"})
         pipeline = Pipeline(settings.model_copy(update={"contexts": contexts}), embedder=pipeline.embedder)
-    ledger, plan = Ledger.read(pipeline.store), pipeline.plan()
-    planned = pipeline.context_plan(plan, compare=True)
+    ledger, plan = Ledger.read(pipeline.store), pipeline.plan(RefreshOptions(renew=renew))
+    planned = pipeline.context_plan(plan, compare=True, renew=renew)
     assert planned is not None
     gone = {*plan.removed, *(work.doc_id for work in plan.work)}
     corpus_tokens = planned.tokens + sum(row.tokens for doc_id, row in ledger.rows.items() if doc_id not in gone)
     advice = planned.advice(corpus_tokens)
+    totals = context_totals(ledger.rows.values())
+    earlier = totals.get(EARLIER_WORDING, 0) + pending_by_reason(totals).get(RENEW, 0)
+    if earlier and not renew:
+        advice.append(
+            f"{counted(earlier, 'context')} of an earlier version of this program are kept as they are; "
+            "`ctx-pipeline plan --renew` prices asking for them again"
+        )
     queries = settings.evaluation.queries
     if planned.wanted:
         measure = f"`ctx-pipeline eval {queries or 'QUERIES.jsonl'}`"

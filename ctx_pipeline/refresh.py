@@ -76,20 +76,21 @@ class Pipeline:
         if self._new_method and self._kept_method() is None:
             self.store.set_state(**{CONTEXT_METHOD: self._new_method})
 
-    def context_plan(self, plan: Plan, *, compare: bool = False) -> ContextPlan | None:
+    def context_plan(self, plan: Plan, *, compare: bool = False, renew: bool = False) -> ContextPlan | None:
         """What the contexts of a refresh would cost; None for methods that cost nothing. Reads only, and asks nobody.
 
-        `compare` adds other ways to ask, and the curve over window_tokens.
+        `compare` adds other ways to ask, and the curve over window_tokens; `renew` counts what it asks for again.
         """
         if self.settings.contexts.method in FREE_METHODS:
             return None
         from ctx_pipeline.contexts.planning import ContextPlanner
         from ctx_pipeline.index.reading import owed_documents
 
-        planner = ContextPlanner(self.settings.contexts, self.store, compare=compare)
+        planner = ContextPlanner(self.settings.contexts, self.store, compare=compare, renew=renew)
         ledger = Ledger.read(self.store)
-        for documents in owed_documents(plan.work, self.settings, self.store, ledger, self.chunker):
-            planner.add(documents)
+        owed = owed_documents(plan.work, self.settings, self.store, ledger, self.chunker, self.hashes)
+        for documents, earlier in owed:
+            planner.add(documents, earlier)
         return planner.plan
 
     def settle(self, plan: Plan) -> None:
@@ -135,11 +136,11 @@ class Pipeline:
         are in the summary. Raises FatalError when nothing more can be done; finished batches stay.
         """
         started = time.monotonic()
-        sink = sink or NullSink()
+        sink, options = sink or NullSink(), options or RefreshOptions()
         self._create()
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
-        plan = self._plan(ledger, tables, options or RefreshOptions())
+        plan = self._plan(ledger, tables, options)
         known = ledger.indexed()
         summary = Summary(
             run_id=run_id,
@@ -149,8 +150,10 @@ class Pipeline:
             warnings=list(plan.warnings),
         )
         tables.prepare()
-        runner = self.runner(ledger, tables, run_id, on_commit=on_commit, on_contexts=sink.contexts_progress)
-        planned = self.context_plan(plan)
+        runner = self.runner(
+            ledger, tables, run_id, on_commit=on_commit, on_contexts=sink.contexts_progress, renew=options.renew
+        )
+        planned = self.context_plan(plan, renew=options.renew)
         if planned is not None and planned.wanted:
             summary.planned = planned
             sink.planned(planned)
@@ -216,6 +219,7 @@ class Pipeline:
         *,
         on_commit: Callable[[str], None] = lambda point: None,
         on_contexts: Callable[[Progress], None] = lambda progress: None,
+        renew: bool = False,
     ) -> StageRunner:
         """A stage runner of this pipeline."""
         return StageRunner(
@@ -229,6 +233,7 @@ class Pipeline:
             run_id,
             on_commit=on_commit,
             on_contexts=on_contexts,
+            renew=renew,
         )
 
     def search_tables(self) -> SearchTables:
@@ -252,6 +257,7 @@ class Pipeline:
             safety=self.settings.safety,
             damage=damage,
             retry=options.retry,
+            renew=options.renew,
             take_up=self.contextualizer.can_take_up() if take_up else (),
             allow_mass_delete=options.allow_mass_delete,
         )

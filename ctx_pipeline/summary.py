@@ -76,6 +76,7 @@ class RefreshOptions:
 
     verify: bool = False
     retry: bool = False
+    renew: bool = False
     allow_mass_delete: bool = False
 
 
@@ -98,6 +99,8 @@ class Summary:
         default_factory=lambda: dict.fromkeys(("written", "reused", "fallback", "pending"), 0)
     )
     """`written` were made in this refresh, `reused` were in the index or the memo before."""
+    earlier_wording: int = 0
+    """Contexts among the reused ones that an earlier version of this program asked for."""
     pending: Counter[str] = field(default_factory=Counter)
     """Contexts that this refresh was to write and could not, by reason."""
     usage: Usage = NO_USAGE
@@ -167,6 +170,7 @@ class Summary:
         self.contexts["reused"] += reused
         self.contexts["fallback"] += counts["fallback"]
         self.contexts["pending"] += counts["pending"]
+        self.earlier_wording += sum(context.earlier for context in outcome.contexts)
         if fresh:
             self.pending.update(context.reason for context in outcome.contexts if context.status == "pending")
 
@@ -183,7 +187,7 @@ class Summary:
                 "skipped": self.skipped,
             },
             "chunks": {"indexed": self.chunks_indexed},
-            "contexts": dict(self.contexts),
+            "contexts": {**self.contexts, "earlier_wording": self.earlier_wording},
             "vectors": {"embedded": self.embedded, "reused": self.reused},
             "usage": {
                 "input": self.usage.input,

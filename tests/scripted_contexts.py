@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 import pytest
 
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.claude.usage import Usage
-from ctx_pipeline.contexts.model import Context, Progress, Status, Written
+from ctx_pipeline.contexts.model import NOTHING_EARLIER, Context, Earlier, Progress, Status, Written
 from ctx_pipeline.documents.model import Document
 
 CALL = Usage(input=10, cache_write_5m=100, cache_read=300, output=5)
@@ -37,6 +37,9 @@ class ScriptedContextualizer:
         self,
         documents: Sequence[tuple[Document, Sequence[Chunk]]],
         progress: Callable[[Progress], None] = lambda progress: None,
+        earlier: Mapping[str, Earlier] = NOTHING_EARLIER,
+        *,
+        renew: bool = False,
     ) -> list[Written | Exception]:
         total = sum(len(chunks) for _, chunks in documents)
         self.batches.append(total)

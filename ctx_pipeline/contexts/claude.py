@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ctx_pipeline.claude.client import run_sync
 from ctx_pipeline.claude.outcome import FatalCallError, Reason
 from ctx_pipeline.contexts.calls import UNAVAILABLE, Asked, Calls, pending
 from ctx_pipeline.contexts.memo import FLUSH_S, Memo
-from ctx_pipeline.contexts.model import Progress, Written
+from ctx_pipeline.contexts.model import NOTHING_EARLIER, Earlier, Progress, Written
 from ctx_pipeline.contexts.outline import OutlineContextualizer
 from ctx_pipeline.contexts.requests import Requests
 from ctx_pipeline.contexts.service import Service
@@ -71,16 +71,22 @@ class ModelContextualizer:
         self,
         documents: Sequence[tuple[Document, Sequence[Chunk]]],
         progress: Callable[[Progress], None] = lambda progress: None,
+        earlier: Mapping[str, Earlier] = NOTHING_EARLIER,
+        *,
+        renew: bool = False,
     ) -> list[Written | Exception]:
         """See Contextualizer. No document fails."""
         items = [
             Item(document, chunks, outlined, self.requests.places(document, chunks))
             for (document, chunks), outlined in zip(documents, self._outline.contexts(documents), strict=True)
         ]
-        writing = Writing(items, self._memo, self.method, progress)
+        writing = Writing(items, self._memo, self.method, progress, renew=renew)
+        if earlier and not renew:
+            writing.keep_paid(earlier, self.requests.shapes, self._reuse.max_drift if self._reuse.by_chunk else None)
+            self._memo.flush()
         if self._reuse.by_chunk:
             writing.take_over(self._reuse.max_drift)
-        asked = self.requests.asked(((item.document, item.places) for item in items), writing.known)
+        asked = self.requests.asked(((item.document, item.places) for item in items), writing.closed)
         if asked:
             run_sync(self._ask(asked, writing))
             writing.keep_older()

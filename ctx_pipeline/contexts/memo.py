@@ -25,7 +25,18 @@ from ctx_pipeline.index.tables import Store, blocks, id_filter
 
 FLUSH_S = 2.0
 _HASH_BYTES = 8
-_FOUND_COLUMNS = ["memo_key", "context", "method", "model", "doc_id", "place", "shape", "chunk_set", "written_at"]
+_FOUND_COLUMNS = [
+    "memo_key",
+    "context",
+    "method",
+    "model",
+    "doc_id",
+    "place",
+    "shape",
+    "chunk_set",
+    "written_at",
+    "earlier",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,8 @@ class Paid:
     usage: Usage = NO_USAGE
     """Of the call; when that wrote several contexts, the first one's row has it all."""
     usd: Decimal = Decimal(0)
+    earlier: bool = False
+    """Whether the context was asked for by a request of an earlier version of this program, and kept under this key."""
 
 
 class Memo:
@@ -62,8 +75,14 @@ class Memo:
         self._adding, self._writing = threading.Lock(), threading.Lock()
 
     def find(self, keys: Sequence[str]) -> dict[str, Paid]:
-        """The rows of those keys that are there."""
-        return {row.memo_key: row for block in blocks(sorted(set(keys))) for row in self._rows("memo_key", block)}
+        """The rows of those keys that are there; one that was asked for anew goes before one of an earlier wording."""
+        rows = [row for block in blocks(sorted(set(keys))) for row in self._rows("memo_key", block)]
+        return {row.memo_key: row for row in sorted(rows, key=lambda row: not row.earlier)}
+
+    def has_shape(self, shapes: Iterable[str]) -> bool:
+        """Whether anything was paid for in one of these shapes."""
+        self.flush()
+        return MEMO in self._store.names() and bool(self._store.table(MEMO).count_rows(id_filter("shape", shapes)))
 
     def of_documents(self, doc_ids: Sequence[str]) -> dict[str, list[Paid]]:
         """All rows that were written for some documents, each with the members of its chunk set where known."""
@@ -104,8 +123,10 @@ class Memo:
         self.flush()
         if not values or MEMO not in self._store.names():
             return []
-        query = self._store.table(MEMO).search().where(id_filter(column, values))
-        return map(_from_row, query.select([*_FOUND_COLUMNS, "members"]).to_arrow().to_pylist())
+        table = self._store.table(MEMO)
+        columns = [name for name in (*_FOUND_COLUMNS, "members") if name in table.schema.names]
+        query = table.search().where(id_filter(column, values))
+        return map(_from_row, query.select(columns).to_arrow().to_pylist())
 
     def _to_table(self, rows: Sequence[Paid]) -> tuple[pa.Table, set[tuple[str, str]]]:
         """The rows, and the chunk sets that they hold: one that is stored is not written again."""
@@ -126,9 +147,9 @@ class Memo:
 
 
 def _from_row(row: dict[str, Any]) -> Paid:
-    raw = row.pop("members")
+    raw, earlier = row.pop("members"), bool(row.pop("earlier", False))
     members = None if raw is None else frozenset(raw[at : at + _HASH_BYTES] for at in range(0, len(raw), _HASH_BYTES))
-    return Paid(**row, members=members)
+    return Paid(**row, members=members, earlier=earlier)
 
 
 def place_of(title: str, chunk: Chunk) -> str:
@@ -137,9 +158,9 @@ def place_of(title: str, chunk: Chunk) -> str:
     return _hash("\0".join(f"{len(part)} {part}" for part in parts)).hex()
 
 
-def members_of(chunks: Iterable[Chunk]) -> frozenset[bytes]:
-    """Hashes of the chunks' texts."""
-    return frozenset(_hash(chunk.text)[:_HASH_BYTES] for chunk in chunks)
+def members_of(texts: Iterable[str]) -> frozenset[bytes]:
+    """Hashes of the texts of chunks."""
+    return frozenset(_hash(text)[:_HASH_BYTES] for text in texts)
 
 
 def set_digest(members: frozenset[bytes]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from ctx_pipeline.chunking.model import Chunk
@@ -15,6 +16,10 @@ Status = Literal["written", "fallback", "pending"]
 NO_USAGE = Usage()
 FREE_METHODS = frozenset({"outline", "none"})
 """Methods that ask no model; all others pay for calls."""
+EARLIER_WORDING = "earlier wording"
+"""Beside the counts by status: contexts that an earlier version of this program asked for, which are kept."""
+RENEW = "renew"
+"""Why a context is pending that only an upgrade of this program calls for: the user has to say so."""
 EMULATOR = "emulator"
 """The model that emulators of paid services name: what they write proves a program right, and measures nothing."""
 
@@ -30,11 +35,28 @@ class Context:
     method: str
     status: Status = "written"
     reason: str = ""
-    """Of a `pending` context: `no_key`, `budget`, `auth`, `unavailable`, `deferred`, `batch`. Of a `fallback`: what
-    went wrong. Of a `written` one that an earlier version of its document had: from when it is, and the drift."""
+    """Of a `pending` context: `no_key`, `budget`, `auth`, `unavailable`, `deferred`, `batch`, `renew`. Of a `fallback`:
+    what went wrong. Of a `written` one that an earlier version of its document had: from when it is, and the drift."""
     attempts: int = 1
     memo_key: str = ""
     """Key of the paid request behind the text; empty for contexts that cost nothing."""
+    earlier: bool = False
+    """Whether an earlier version of this program asked for it, which would ask otherwise today."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The chunks and contexts of a document that an earlier version of this program made."""
+
+    chunks: tuple[tuple[int, int, str, Context], ...]
+    """Start, end, text and context of each chunk, in order."""
+    same_content: bool
+    """Whether the document's bytes are those that it has now."""
+    same_settings: bool
+    """Whether it is known that the user's settings were those of now; rows of 0.1.0 do not tell."""
+
+
+NOTHING_EARLIER: Mapping[str, Earlier] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +108,16 @@ class Contextualizer(Protocol):
         self,
         documents: Sequence[tuple[Document, Sequence[Chunk]]],
         progress: Callable[[Progress], None] = lambda progress: None,
+        earlier: Mapping[str, Earlier] = NOTHING_EARLIER,
+        *,
+        renew: bool = False,
     ) -> list[Written | Exception]:
         """One result per document, in order: a context for each of its chunks, or why the document failed.
 
         Documents come together so that calls of several documents can share one pool. `progress` is told from time to
         time how far the contexts of these documents are. Nothing that was paid for is lost by an error.
+
+        `earlier`, by doc_id, is what an earlier version of this program made of documents: what it paid for is kept
+        where today's request would differ. `renew` asks again for what was kept in that way.
         """
         ...

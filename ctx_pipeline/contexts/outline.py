@@ -7,12 +7,12 @@ the embeddings of its other chunks alone. What is said of the whole document goe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.definitions import Definitions
-from ctx_pipeline.contexts.model import Context, Progress, Written
+from ctx_pipeline.contexts.model import NOTHING_EARLIER, Context, Earlier, Progress, Written
 from ctx_pipeline.documents.blocks import TITLE_CHARS
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import title_from_path
@@ -53,6 +53,9 @@ class OutlineContextualizer:
         self,
         documents: Sequence[tuple[Document, Sequence[Chunk]]],
         progress: Callable[[Progress], None] = lambda progress: None,
+        earlier: Mapping[str, Earlier] = NOTHING_EARLIER,
+        *,
+        renew: bool = False,
     ) -> list[Written | Exception]:
         """See Contextualizer."""
         return [Written(contexts) for contexts in self.contexts(documents)]
@@ -110,6 +113,9 @@ class NoContextualizer:
         self,
         documents: Sequence[tuple[Document, Sequence[Chunk]]],
         progress: Callable[[Progress], None] = lambda progress: None,
+        earlier: Mapping[str, Earlier] = NOTHING_EARLIER,
+        *,
+        renew: bool = False,
     ) -> list[Written | Exception]:
         """See Contextualizer."""
         return [Written([Context(text="", keywords="", method=self.method) for _ in chunks]) for _, chunks in documents]

@@ -6,7 +6,7 @@ sent, by o200k_base with a margin. Nothing is asked of any service, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -28,6 +28,7 @@ from ctx_pipeline.contexts.estimate import (
     usd_range,
 )
 from ctx_pipeline.contexts.memo import Memo
+from ctx_pipeline.contexts.model import NOTHING_EARLIER, Earlier
 from ctx_pipeline.contexts.requests import Requests, most_claude_tokens
 from ctx_pipeline.contexts.rules import Rules
 from ctx_pipeline.contexts.writing import Item, Writing
@@ -136,8 +137,8 @@ class ContextPlanner:
     Raises SettingsError for a model without prices, and windows too large for it.
     """
 
-    def __init__(self, settings: ContextSettings, store: Store, *, compare: bool) -> None:
-        self._settings, self._memo = settings, Memo(store)
+    def __init__(self, settings: ContextSettings, store: Store, *, compare: bool, renew: bool = False) -> None:
+        self._settings, self._memo, self._renew = settings, Memo(store), renew
         self._rules = Rules(settings.rule)
         chosen = open_requests(settings)
         self._prices = chosen.prices
@@ -165,8 +166,12 @@ class ContextPlanner:
         self._windows = {tokens: replace(chosen, window_tokens=tokens) for tokens in windows}
         self._seen: dict[int, set[str]] = {tokens: set() for tokens in windows}
 
-    def add(self, documents: Sequence[tuple[Document, Sequence[Chunk]]]) -> None:
-        """Count some documents, each once."""
+    def add(
+        self,
+        documents: Sequence[tuple[Document, Sequence[Chunk]]],
+        earlier: Mapping[str, Earlier] = NOTHING_EARLIER,
+    ) -> None:
+        """Count some documents, each once; `earlier` is what an earlier version of this program made of them."""
         plan = self.plan
         plan.documents += len(documents)
         plan.chunks += sum(len(chunks) for _, chunks in documents)
@@ -179,8 +184,10 @@ class ContextPlanner:
         counter = _Counter()
         for tokens, requests in self._windows.items():
             items = [Item(document, chunks, (), requests.places(document, chunks)) for document, chunks in paying]
-            paid, seen = self._paid(items), self._seen[tokens]
             is_chosen = tokens == plan.window_tokens
+            # With other windows, everything would be asked for again.
+            paid = self._paid(items, requests, earlier if is_chosen else NOTHING_EARLIER)
+            seen = self._seen[tokens]
             if is_chosen:
                 plan.free += sum(len(chunks) for _, chunks in documents) - sum(len(item.places) for item in items)
                 self._count(items, paid, seen)
@@ -199,12 +206,15 @@ class ContextPlanner:
                     plan.curve[tokens] += cost
             seen.update(place.key for item in items for place in item.places)
 
-    def _paid(self, items: Sequence[Item]) -> set[str]:
-        """Keys of contexts that the memo has, or that `reuse` takes over from an earlier version."""
-        writing = Writing(items, self._memo, self._settings.method, lambda progress: None)
-        if self._settings.reuse == "chunk":
-            writing.take_over(self._settings.reuse_max_drift)
-        return writing.known
+    def _paid(self, items: Sequence[Item], requests: Requests, earlier: Mapping[str, Earlier]) -> set[str]:
+        """Keys of contexts that the memo has, that `reuse` takes over, or that an upgrade leaves as they are."""
+        writing = Writing(items, self._memo, self._settings.method, lambda progress: None, renew=self._renew)
+        max_drift = self._settings.reuse_max_drift if self._settings.reuse == "chunk" else None
+        if earlier and not self._renew:
+            writing.keep_paid(earlier, requests.shapes, max_drift, store=False)
+        if max_drift is not None:
+            writing.take_over(max_drift)
+        return writing.closed
 
     def _count(self, items: Sequence[Item], paid: set[str], seen: set[str]) -> None:
         plan, met = self.plan, set(seen)

@@ -87,6 +87,8 @@ OTHER = Wording(
     summary=ENGLISH.summary.replace("in English", _ITS_LANGUAGE),
 )
 _WORDINGS = {"es": SPANISH, "en": ENGLISH}
+WORDED_LANGUAGES = tuple(_WORDINGS)
+"""Languages with a wording of their own; all others share one."""
 
 GROUP_SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -11,7 +11,7 @@ from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.claude.pricing import ModelPrices
 from ctx_pipeline.claude.request import TOKEN_MARGIN
 from ctx_pipeline.contexts.calls import Asked, Wanted, groups
-from ctx_pipeline.contexts.prompt import Prompt, digest, memo_key, summary_key
+from ctx_pipeline.contexts.prompt import WORDED_LANGUAGES, Prompt, digest, memo_key, summary_key
 from ctx_pipeline.contexts.view import VERSION, View, beginning, document_views
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.errors import SettingsError
@@ -74,6 +74,14 @@ class Requests:
     def _model(self) -> str:
         return self.model if self.prices is not None else f"openai:{self.model}"
 
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The `Place.shape`s that these settings have led to, whatever the language of the document."""
+        return frozenset(self._shape(self.prompt(language)) for language in (*WORDED_LANGUAGES, ""))
+
+    def _shape(self, prompt: Prompt) -> str:
+        return digest(self._model, self.max_tokens, prompt.identity)
+
     def prompt(self, language: str) -> Prompt:
         """The prompt for documents in a language."""
         return Prompt(language, self.instruction, self.glossary)
@@ -83,7 +91,7 @@ class Requests:
         if len(chunks) < 2:
             return []
         prompt = self.prompt(document.parsed.language)
-        shape = digest(self._model, self.max_tokens, prompt.identity)
+        shape = self._shape(prompt)
         if self.summary:
             view = beginning(document.parsed, chunks, self.most_tokens())
             return [Place(summary_key(shape, view), shape, self._model, view, prompt, None, 0)] * len(chunks)

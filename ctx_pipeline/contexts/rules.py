@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.context_settings import ContextRule
-from ctx_pipeline.contexts.model import Contextualizer, Progress, Written
+from ctx_pipeline.contexts.model import NOTHING_EARLIER, Contextualizer, Earlier, Progress, Written
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.patterns import Include
 
@@ -45,6 +45,9 @@ class RuledContextualizer:
         self,
         documents: Sequence[tuple[Document, Sequence[Chunk]]],
         progress: Callable[[Progress], None] = lambda progress: None,
+        earlier: Mapping[str, Earlier] = NOTHING_EARLIER,
+        *,
+        renew: bool = False,
     ) -> list[Written | Exception]:
         """See Contextualizer."""
         found: dict[int, Written | Exception] = {}
@@ -55,7 +58,7 @@ class RuledContextualizer:
 
         for contextualizer in (*self._others.values(), self._main):
             own = [at for at, (document, _) in enumerate(documents) if self._of(document.doc_id) is contextualizer]
-            results = contextualizer.write([documents[at] for at in own], tell)
+            results = contextualizer.write([documents[at] for at in own], tell, earlier, renew=renew)
             found.update(zip(own, results, strict=True))
             free += sum(len(documents[at][1]) for at in own)
         return [found[at] for at in range(len(documents))]

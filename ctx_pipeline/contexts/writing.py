@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 
 from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.claude.client import Reply
 from ctx_pipeline.claude.request import Request
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.calls import Problem, Wanted
+from ctx_pipeline.contexts.earlier import kept_contexts
 from ctx_pipeline.contexts.memo import Memo, Paid, drift, members_of, now, place_of, set_digest
-from ctx_pipeline.contexts.model import EMULATOR, Context, Progress, Written
+from ctx_pipeline.contexts.model import EARLIER_WORDING, EMULATOR, RENEW, Context, Earlier, Progress, Written
 from ctx_pipeline.contexts.note import shortened
 from ctx_pipeline.contexts.requests import Place
 from ctx_pipeline.documents.model import Document
@@ -36,14 +38,22 @@ class Item:
         self, document: Document, chunks: Sequence[Chunk], outline: Sequence[Context], places: Sequence[Place]
     ) -> None:
         self.document, self.chunks, self.outline, self.places = document, chunks, outline, places
-        self.members = members_of(chunks)
+        self.members = members_of(chunk.text for chunk in chunks)
         self.usage, self.usd, self.calls = Usage(), Decimal(0), 0
 
 
 class Writing:
     """Contexts by the keys of their places. Each key becomes known, or has a problem."""
 
-    def __init__(self, items: Sequence[Item], memo: Memo, method: str, progress: Callable[[Progress], None]) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        memo: Memo,
+        method: str,
+        progress: Callable[[Progress], None],
+        *,
+        renew: bool = False,
+    ) -> None:
         self._items, self._memo, self._method, self._progress = items, memo, method, progress
         self._by_doc_id = {item.document.doc_id: item for item in items}
         self._places = {place.key: place for item in items for place in item.places}
@@ -55,13 +65,52 @@ class Writing:
         self._older: dict[str, Paid] = {}
         self._problems: dict[str, Problem] = {}
         self._taken_over: dict[str, tuple[Paid, float]] = {}
-        self._known: dict[str, Paid] = memo.find(list(self._places))
+        found = memo.find(list(self._places))
+        self._known: dict[str, Paid] = {key: row for key, row in found.items() if not (renew and row.earlier)}
         self._close(self._known)
 
     @property
     def known(self) -> set[str]:
-        """Keys that need no call."""
+        """Keys with a context that is paid for."""
         return self._known.keys() | self._taken_over.keys()
+
+    @property
+    def closed(self) -> set[str]:
+        """Keys that need no call: known ones, and those that an upgrade of this program leaves as they are."""
+        return self.known | self._problems.keys()
+
+    def keep_paid(
+        self, earlier: Mapping[str, Earlier], shapes: Collection[str], max_drift: float | None, *, store: bool = True
+    ) -> None:
+        """Keep what an earlier version of this program paid for, under the keys of today; `store` puts it in the memo.
+
+        `shapes` are those that the settings lead to: a context of another model or wording of the user's is not kept.
+        `max_drift` is the drift up to which a chunk of an edited document keeps its context although its view changed;
+        None where a changed view asks again.
+        """
+        was_paid = cache(lambda: self._memo.has_shape(shapes))
+        for item in self._items:
+            before = earlier.get(item.document.doc_id)
+            if before is None or not item.places:
+                continue
+            rows = self._memo.find([context.memo_key for *_, context in before.chunks if context.memo_key])
+            for key, context in kept_contexts(before, item.places, max_drift).items():
+                if key in self.closed:
+                    continue
+                if context is not None and context.memo_key:
+                    row = rows.get(context.memo_key)
+                    if before.same_settings or (row and row.shape in shapes):
+                        self._known[key] = self._kept(item, key, context, row)
+                        if store:
+                            self._memo.add(self._known[key])
+                        self._close([key])
+                elif before.same_settings or was_paid():
+                    self._problems[key] = (
+                        Problem("fallback", context.reason)
+                        if context is not None and context.status == "fallback"
+                        else Problem("pending", RENEW)
+                    )
+                    self._close([key])
 
     def take_over(self, max_drift: float) -> None:
         """For chunks that stayed the same in an edited document, use the context of the version that differs least."""
@@ -111,6 +160,22 @@ class Writing:
         self._known[wanted.key] = row
         self._new.add(wanted.key)
         self._close([wanted.key])
+
+    def _kept(self, item: Item, key: str, context: Context, row: Paid | None) -> Paid:
+        place = self._places[key]
+        return Paid(
+            memo_key=key,
+            context=row.context if row else context.text,
+            method=context.method,
+            model=place.model,
+            doc_id=item.document.doc_id,
+            place=_place_digest(place),
+            shape=place.shape,
+            chunk_set=set_digest(item.members),
+            members=item.members,
+            written_at=row.written_at if row else now(),
+            earlier=True,
+        )
 
     def failed(self, wanted: Wanted, problem: Problem) -> None:
         """A context will not come in this write."""
@@ -166,7 +231,8 @@ class Writing:
 
 
 def _context(row: Paid, outline: Context) -> Context:
-    return Context(row.context, outline.keywords, row.method, memo_key=row.memo_key)
+    reason = f"{EARLIER_WORDING}, written {row.written_at:%Y-%m-%d}" if row.earlier else ""
+    return Context(row.context, outline.keywords, row.method, reason=reason, memo_key=row.memo_key, earlier=row.earlier)
 
 
 def _place_digest(place: Place) -> str:

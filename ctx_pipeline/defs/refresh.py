@@ -29,6 +29,7 @@ class RefreshConfig(dg.Config):
 
     verify: bool = False
     retry: bool = False
+    renew: bool = False
     allow_mass_delete: bool = False
 
 

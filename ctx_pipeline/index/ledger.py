@@ -58,6 +58,8 @@ class LedgerRow:
     parse: str = ""
     chunk: str = ""
     context: str = ""
+    settings: str | None = None
+    """What the user set for chunks and contexts, whatever this program's version; None in rows of 0.1.0."""
     chunks: int = 0
     tokens: int = 0
     context_counts: Mapping[str, int] = field(default_factory=dict)
@@ -93,8 +95,8 @@ class LedgerRow:
 
 
 _PLAIN = (
-    "doc_id", "size", "mtime_ns", "ctime_ns", "read_at_ns", "content_hash", "parse", "chunk", "context", "chunks",
-    "tokens", "writing", "run_id", "indexed_at",
+    "doc_id", "size", "mtime_ns", "ctime_ns", "read_at_ns", "content_hash", "parse", "chunk", "context", "settings",
+    "chunks", "tokens", "writing", "run_id", "indexed_at",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ctx_pipeline.contexts.model import EARLIER_WORDING, RENEW
 from ctx_pipeline.documents.source import FoundFile, SourceScan
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.awaited import context_totals, pending_by_reason
@@ -78,6 +79,7 @@ def make_plan(
     safety: SafetySettings,
     damage: Damage | None = None,
     retry: bool = False,
+    renew: bool = False,
     take_up: Container[str] = (),
     allow_mass_delete: bool = False,
 ) -> Plan:
@@ -85,10 +87,11 @@ def make_plan(
 
     `target` is the search table that the settings ask for (the `live` one, or one being built beside it); `now` is
     Unix time in seconds. `retry` takes up permanent failures, transient ones that are not due, and fallback contexts;
-    `take_up` names the reasons of pending contexts that are to be tried again.
+    `renew` takes up contexts of an earlier wording; `take_up` names the reasons of pending contexts that are to be
+    tried again.
     """
     damage = damage or Damage()
-    wanted = _Wanted(hashes, target, damage, now, retry, take_up)
+    wanted = _Wanted(hashes, target, damage, now, retry, renew, take_up)
     plan = Plan(build=target if target != live else "", contexts=context_totals(ledger.values()))
     files = {doc_id: file for scan in scans for doc_id, file in scan.files.items()}
     by_name = {scan.name: scan for scan in scans}
@@ -130,6 +133,7 @@ class _Wanted:
     damage: Damage
     now: float
     retry: bool = False
+    renew: bool = False
     take_up: Container[str] = ()
 
 
@@ -213,8 +217,12 @@ def _awaited(row: LedgerRow, wanted: _Wanted) -> str:
     """The contexts of a document that are to be tried again; empty for none."""
     pending = pending_by_reason(row.context_counts)
     tried = [f"{counted(n, 'context')} pending: {reason}" for reason, n in pending.items() if reason in wanted.take_up]
-    fallback = row.context_counts.get("fallback", 0)
-    return ", ".join(tried + [f"{counted(fallback, 'context')} fallback"] * (wanted.retry and fallback > 0))
+    fallback, earlier = (row.context_counts.get(name, 0) for name in ("fallback", EARLIER_WORDING))
+    tried += [f"{counted(fallback, 'context')} fallback"] * (wanted.retry and fallback > 0)
+    renewed = earlier + pending.get(RENEW, 0)
+    return ", ".join(
+        tried + [f"{counted(renewed, 'context')} of an {EARLIER_WORDING}"] * (wanted.renew and renewed > 0)
+    )
 
 
 def _waits(failure: Failure, now: float, *settings: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctx_pipeline.chunking.model import Chunk
-from ctx_pipeline.contexts.model import Context
+from ctx_pipeline.contexts.model import EARLIER_WORDING, Context
 from ctx_pipeline.documents.model import Document, Parsed
 from ctx_pipeline.index.embedded import with_context
 from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text
@@ -107,6 +107,7 @@ def context_rows(doc_id: str, contexts: Sequence[Context], version: str) -> list
             "attempts": context.attempts,
             "context": context.text,
             "keywords": context.keywords,
+            "earlier": context.earlier,
             "version": version,
         }
         for ordinal, context in enumerate(contexts)
@@ -123,14 +124,16 @@ def context_from_row(row: Mapping[str, Any]) -> Context:
         reason=row["reason"],
         attempts=row["attempts"],
         memo_key=row["memo_key"],
+        earlier=bool(row.get("earlier")),
     )
 
 
 def context_counts(contexts: Sequence[Context]) -> dict[str, int]:
-    """Chunks by status of their context, and `pending:<reason>` for each reason."""
+    """Chunks by status of their context, `pending:<reason>` for each reason, and those of an earlier wording."""
     counts = Counter[str](context.status for context in contexts)
     counts.update(f"pending:{context.reason}" for context in contexts if context.status == "pending")
-    return dict(counts)
+    earlier = sum(context.earlier for context in contexts)
+    return dict(counts) | ({EARLIER_WORDING: earlier} if earlier else {})
 
 
 def search_rows(

@@ -66,6 +66,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             pa.field("attempts", pa.int32()),
             pa.field("context", pa.string()),
             pa.field("keywords", pa.string()),
+            pa.field("earlier", pa.bool_()),
             pa.field("version", pa.string()),
         ]
     ),
@@ -80,6 +81,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             pa.field("parse", pa.string()),
             pa.field("chunk", pa.string()),
             pa.field("context", pa.string()),
+            pa.field("settings", pa.string()),
             pa.field("chunks", pa.int32()),
             pa.field("tokens", pa.int64()),
             pa.field("context_counts", pa.string()),
@@ -111,6 +113,7 @@ MEMO_SCHEMA = pa.schema(
         pa.field("cache_read_tokens", pa.int64()),
         pa.field("output_tokens", pa.int64()),
         pa.field("usd", pa.float64()),
+        pa.field("earlier", pa.bool_()),
     ]
 )
 """Of a table that is made when the first context is paid for: an index without one is whole."""

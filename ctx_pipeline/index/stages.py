@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ctx_pipeline.chunking.model import Chunker
-from ctx_pipeline.contexts.model import Contextualizer, Progress
+from ctx_pipeline.contexts.model import FREE_METHODS, NOTHING_EARLIER, Contextualizer, Earlier, Progress
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Failure, Ledger, LedgerRow, Met, failure_of
 from ctx_pipeline.index.outcome import Outcome, Task, isolated
-from ctx_pipeline.index.reading import document_of, read, roots
+from ctx_pipeline.index.reading import document_of, earlier_documents, read, roots
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.tables import Store
@@ -50,13 +50,15 @@ class StageRunner:
         *,
         on_commit: Callable[[str], None] = lambda point: None,
         on_contexts: Callable[[Progress], None] = lambda progress: None,
+        renew: bool = False,
     ) -> None:
-        """`on_commit` is told of every durable step by its name, `on_contexts` how far all contexts so far are."""
+        """`on_commit` is told of every durable step by its name, `on_contexts` how far all contexts so far are;
+        `renew` asks again for contexts of an earlier wording."""
         self._store, self._ledger, self._hashes = store, ledger, hashes
         self._chunker, self._contextualizer = chunker, contextualizer
         self._search_tables, self._run_id, self._on_commit = search_tables, run_id, on_commit
         self._on_contexts, self._contexts_before = on_contexts, Progress()
-        self._roots = roots(settings)
+        self._roots, self._renew = roots(settings), renew
 
     def run(self, tasks: Sequence[Task]) -> list[Outcome]:
         """Mark and process a batch up to the search tables. One document's error never reaches another.
@@ -68,8 +70,15 @@ class StageRunner:
         self._ledger.mark([task.doc_id for task in tasks], self._run_id)
         self._on_commit("marked")
         self._documents(outcomes)
-        self._chunks([o for o in outcomes if o.error is None and max(o.task.stages) >= Stage.CHUNKS])
-        self._contexts([o for o in outcomes if o.error is None and max(o.task.stages) >= Stage.CONTEXTS])
+        cut = [o for o in outcomes if o.error is None and max(o.task.stages) >= Stage.CHUNKS]
+        self._chunks(cut)
+        situated = [o for o in cut if o.error is None and max(o.task.stages) >= Stage.CONTEXTS]
+        self._contexts(situated)
+        # After the contexts: until they are paid for, or kept, the chunks of before tell what they belong to.
+        fresh = [o for o in cut if Stage.CHUNKS in o.task.stages]
+        self._write(CHUNKS, Stage.CHUNKS, fresh, lambda o, v: rows.chunk_rows(o.doc_id, o.chunks, v))
+        fresh = [o for o in situated if Stage.CONTEXTS in o.task.stages]
+        self._write(CONTEXTS, Stage.CONTEXTS, fresh, lambda o, v: rows.context_rows(o.doc_id, o.contexts, v))
         self._search([o for o in outcomes if o.error is None and Stage.SEARCH in o.task.stages])
         for outcome in outcomes:
             if outcome.error is not None:
@@ -125,7 +134,6 @@ class StageRunner:
         for outcome in fresh:
             with isolated(outcome):
                 outcome.chunks = self._chunker.split(_document(outcome).parsed)
-        self._write(CHUNKS, Stage.CHUNKS, fresh, lambda o, v: rows.chunk_rows(o.doc_id, o.chunks, v))
         stored = [o for o in outcomes if Stage.CHUNKS not in o.task.stages]
         found = _by_document(self._store, CHUNKS, stored)
         for outcome in stored:
@@ -139,12 +147,16 @@ class StageRunner:
         if fresh:
             before = self._contexts_before
             documents = [(_document(o), o.chunks) for o in fresh]
-            results = self._contextualizer.write(documents, lambda progress: self._on_contexts(before + progress))
+            results = self._contextualizer.write(
+                documents,
+                lambda progress: self._on_contexts(before + progress),
+                self._earlier(fresh),
+                renew=self._renew,
+            )
             for outcome, result in zip(fresh, results, strict=True):
                 outcome.take(result)
                 size = len(outcome.chunks)
                 self._contexts_before += Progress(size, size, outcome.usage, outcome.usd)
-        self._write(CONTEXTS, Stage.CONTEXTS, fresh, lambda o, v: rows.context_rows(o.doc_id, o.contexts, v))
         stored = [o for o in outcomes if Stage.CONTEXTS not in o.task.stages]
         found = _by_document(self._store, CONTEXTS, stored)
         for outcome in stored:
@@ -152,6 +164,12 @@ class StageRunner:
                 kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CONTEXTS)
                 self._require(len(kept) == len(outcome.chunks), outcome, Stage.CONTEXTS)
                 outcome.contexts = [rows.context_from_row(row) for row in kept]
+
+    def _earlier(self, outcomes: Sequence[Outcome]) -> Mapping[str, Earlier]:
+        if self._contextualizer.method in FREE_METHODS:
+            return NOTHING_EARLIER
+        of_now = {o.doc_id: _document(o).content_hash for o in outcomes}
+        return earlier_documents(self._store, self._ledger, self._hashes, of_now)
 
     def _search(self, outcomes: Sequence[Outcome]) -> None:
         for target in self._search_tables.targets():
@@ -259,6 +277,7 @@ class StageRunner:
             parse=hashes.parse,
             chunk=hashes.chunk,
             context=hashes.context,
+            settings=hashes.settings,
             chunks=len(outcome.chunks),
             tokens=sum(chunk.tokens for chunk in outcome.chunks),
             context_counts=rows.context_counts(outcome.contexts),

@@ -35,6 +35,8 @@ class StageHashes:
     context: str
     embed: str
     fts: str
+    settings: str = ""
+    """Of what the user set for chunks and contexts alone: another version of this program leaves it as it is."""
 
     def version(self, stage: Stage, content_hash: str) -> str:
         """Version of a stage's rows for documents with that content."""
@@ -62,7 +64,16 @@ def stage_hashes(
         context=digest(contextualizer.fingerprint),
         embed=embed_hash(embedder),
         fts=digest(sorted(settings.search.languages), FTS_LAYOUT),
+        settings=_chosen(settings, embedder),
     )
+
+
+def _chosen(settings: Settings, embedder: Embedder) -> str:
+    contexts = settings.contexts
+    asked = contexts.model_dump(
+        mode="json", include={"method", "model", "window_tokens", "max_tokens", "prompt", "glossary", "rule"}
+    )
+    return digest(settings.chunking.model_dump(mode="json"), asked, embedder.tokenizer, embedder.window_tokens)
 
 
 def embed_hash(embedder: Embedder) -> str:

@@ -1,0 +1,108 @@
+"""An index that an earlier version of this program wrote: it opens, is refreshed in place, and pays for nothing."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctx_pipeline.costs import refresh_costs
+from ctx_pipeline.documents import parse
+from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.index.schemas import MEMO
+from ctx_pipeline.index.search import SearchIndex
+from ctx_pipeline.inspection import document_rows, index_status
+from tests.emulators.messages import KEY, MessagesEmulator
+from tests.project import Project
+
+INDEXES = sorted(Path(__file__).parent.glob("indexes/*.tar.gz"))
+QUESTION = "Which rule of release 7 holds?"
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[MessagesEmulator]:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with MessagesEmulator() as emulator:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", emulator.url)
+        yield emulator
+
+
+@pytest.fixture(params=INDEXES, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def written(request: pytest.FixtureRequest, project: Project) -> Project:
+    """The project with the documents and the `claude` index of an earlier version."""
+    with tarfile.open(request.param) as archive:
+        archive.extractall(project.root, filter="data")
+    project.write_settings(
+        storage={"uri": str(project.root / "claude")},
+        chunking={"max_tokens": 96},
+        contexts={"method": "claude", "window_tokens": 1000},
+    )
+    return project
+
+
+def contexts(project: Project) -> list[str]:
+    pipeline = project.pipeline()
+    rows = pipeline.store.all_rows(pipeline.search_tables().live, ["context", "context_status"]).to_pylist()
+    return sorted(row["context"] for row in rows if row["context_status"] == "written")
+
+
+def chunks(project: Project, doc_id: str) -> int:
+    return Ledger.read(project.pipeline().store).rows[doc_id].chunks
+
+
+def test_it_is_read_before_it_is_refreshed(written: Project, api: MessagesEmulator) -> None:
+    assert SearchIndex.open(written.settings.storage.uri, written.settings).search(QUESTION)
+    assert index_status(written.pipeline())["documents"] == 9
+    assert document_rows(written.pipeline(), "docs/pumps.rst")
+
+
+def test_a_refresh_pays_for_nothing_and_keeps_what_was_paid(written: Project, api: MessagesEmulator) -> None:
+    before, memo = contexts(written), written.pipeline().store.count(MEMO)
+    planned = refresh_costs(written.pipeline()).contexts
+    assert (planned.wanted, planned.chosen.calls) == (0, 0)
+    assert written.pipeline().store.count(MEMO) == memo, "a plan writes nothing"
+    summary = written.refresh()
+    assert (summary.calls, summary.contexts["written"], summary.contexts["fallback"]) == (0, 0, 0)
+    assert not api.bill.entries
+    assert written.pipeline().store.count(MEMO) >= memo
+    kept = set(contexts(written))
+    assert kept <= set(before)
+    assert len(kept) > 0.9 * len(set(before))
+    assert not written.pipeline().plan().owed
+    assert SearchIndex.open(written.settings.storage.uri, written.settings).search(QUESTION)
+
+
+def test_an_edit_after_it_pays_for_its_own_windows(written: Project, api: MessagesEmulator) -> None:
+    written.refresh()
+    path = written.docs / "handbook.md"
+    path.write_text(path.read_text().replace("Rule 3 of part 17", "Rule three of part 17"))
+    summary = written.refresh()
+    assert 0 < summary.calls < chunks(written, "docs/handbook.md")
+
+
+def test_an_edit_before_it_pays_for_its_own_windows(written: Project, api: MessagesEmulator) -> None:
+    path = written.docs / "handbook.md"
+    path.write_text(path.read_text().replace("Rule 3 of part 17", "Rule three of part 17"))
+    summary = written.refresh()
+    assert 0 < summary.calls < chunks(written, "docs/handbook.md")
+
+
+def test_nothing_is_asked_again_until_told_to(
+    written: Project, api: MessagesEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written.refresh()
+    monkeypatch.setattr(parse, "VERSION", parse.VERSION + 1)
+    assert written.refresh().calls == 0
+    counts = index_status(written.pipeline())["contexts"]
+    assert not api.bill.entries
+    planned = refresh_costs(written.pipeline(), renew=True).contexts
+    assert planned.wanted == counts.get("earlier wording", 0) + counts.get("pending", 0)
+    summary = written.refresh(renew=True)
+    assert summary.calls == planned.chosen.calls == len(api.bill.answered)
+    assert "earlier wording" not in index_status(written.pipeline())["contexts"]
+    assert written.refresh(renew=True).run_id
+    assert len(api.bill.answered) == summary.calls
