@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from ctx_pipeline.contexts.estimate import Estimate
-from ctx_pipeline.contexts.model import EARLIER_WORDING, FREE_METHODS, RENEW
+from ctx_pipeline.contexts.model import EARLIER_VECTORS, EARLIER_WORDING, FREE_METHODS, RENEW
 from ctx_pipeline.contexts.planning import ContextPlan
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.awaited import context_totals, pending_by_reason
@@ -38,7 +38,7 @@ def refresh_costs(pipeline: Pipeline, *, renew: bool = False) -> RefreshCosts:
     `renew` counts contexts of an earlier wording, as a refresh with that option would ask for them again.
     Reads only, and asks nobody. Raises SettingsError for a model without prices.
     """
-    settings, supposed_for = pipeline.settings, ""
+    settings, embedder, supposed_for = pipeline.settings, pipeline.embedder, ""
     if settings.contexts.method in FREE_METHODS:
         supposed_for = settings.contexts.method
         contexts = settings.contexts.model_copy(update={"method": "claude"})
@@ -55,6 +55,11 @@ def refresh_costs(pipeline: Pipeline, *, renew: bool = False) -> RefreshCosts:
         advice.append(
             f"{counted(earlier, 'context')} of an earlier version of this program are kept as they are; "
             "`ctx-pipeline plan --renew` prices asking for them again"
+        )
+    if vectors := totals.get(EARLIER_VECTORS, 0):
+        advice.append(
+            f"{counted(vectors, 'vector')} of an earlier version of this program are kept, since {embedder.name} may "
+            "cost something; `refresh --renew` embeds them again"
         )
     queries = settings.evaluation.queries
     if planned.wanted:

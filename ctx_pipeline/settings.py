@@ -106,6 +106,11 @@ class EmbeddingSettings(Section):
             )
         return value
 
+    @property
+    def is_paid(self) -> bool:
+        """Whether vectors cost something, or may: those of an endpoint or of Voyage."""
+        return self.base_url is not None or self.model.startswith(VOYAGE_PREFIX)
+
     @field_validator("late_chunking")
     @classmethod
     def _tokens_are_reachable(cls, value: bool, others: ValidationInfo) -> bool:

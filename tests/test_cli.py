@@ -34,7 +34,7 @@ def test_a_first_refresh_prints_the_contract_and_search_finds(project: Project) 
     reply = json.loads(done.stdout)
     assert set(reply) == {"run_id", "documents", "chunks", "contexts", "vectors", "usage", "seconds"}
     assert reply["documents"] == {"added": 1, "changed": 0, "removed": 0, "unchanged": 0, "failed": 1, "skipped": 0}
-    assert reply["contexts"] == {"written": 3, "reused": 0, "fallback": 0, "pending": 0}
+    assert reply["contexts"] == {"written": 3, "reused": 0, "fallback": 0, "pending": 0, "earlier_wording": 0}
     assert reply["vectors"] == {"embedded": 3, "reused": 0}
     assert set(reply["usage"]) == {"input", "cache_write", "cache_read", "output", "usd"}
     assert "docs/bad.md: not valid UTF-8" in done.stderr

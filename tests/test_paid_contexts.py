@@ -180,7 +180,7 @@ def test_a_refresh_tells_what_it_paid(
     scripted.outcomes["Tres"] = ("fallback", "the model refused")
     code, found = reply(project, monkeypatch, "refresh")
     assert code == 0
-    assert found["contexts"] == {"written": 2, "reused": 0, "fallback": 1, "pending": 0}
+    assert found["contexts"] == {"written": 2, "reused": 0, "fallback": 1, "pending": 0, "earlier_wording": 0}
     assert found["usage"] == {"input": 20, "cache_write": 200, "cache_read": 600, "output": 10, "usd": 0.002}
     _, nothing = reply(project, monkeypatch, "refresh")
     assert set(nothing["usage"].values()) == {0}
@@ -193,7 +193,7 @@ def test_what_is_in_the_memo_is_reused_and_costs_nothing(
     reply(project, monkeypatch, "refresh")
     first.rename(project.docs / "b.md")
     _, found = reply(project, monkeypatch, "refresh")
-    assert found["contexts"] == {"written": 0, "reused": 2, "fallback": 0, "pending": 0}
+    assert found["contexts"] == {"written": 0, "reused": 2, "fallback": 0, "pending": 0, "earlier_wording": 0}
     assert set(found["usage"].values()) == {0}
 
 

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from ctx_pipeline.contexts import outline
 from ctx_pipeline.costs import refresh_costs
 from ctx_pipeline.documents import parse
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.schemas import MEMO
 from ctx_pipeline.index.search import SearchIndex
 from ctx_pipeline.inspection import document_rows, index_status
+from ctx_pipeline.settings import EmbeddingSettings
+from ctx_pipeline.summary import RefreshOptions
 from tests.emulators.messages import KEY, MessagesEmulator
 from tests.project import Project
 
@@ -106,3 +109,47 @@ def test_nothing_is_asked_again_until_told_to(
     assert "earlier wording" not in index_status(written.pipeline())["contexts"]
     assert written.refresh(renew=True).run_id
     assert len(api.bill.answered) == summary.calls
+
+
+GUIDE = "# Guide\n\n" + "\n\n".join(
+    f"## Part {part}\n\n### Rules\n\nRule {part} holds. {'Word. ' * 60}" for part in range(4)
+)
+
+
+def upgraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another version of this program wrote other contexts without a model."""
+    monkeypatch.setattr(outline, "VERSION", outline.VERSION + 1)
+    monkeypatch.setattr(outline, "SEPARATOR", " > ")
+
+
+def rows(project: Project) -> list[tuple[str, str, list[float]]]:
+    return [(row["chunk_id"], row["context"], list(row["vector"])) for row in project.search_rows()]
+
+
+def test_vectors_that_cost_nothing_follow_an_upgrade(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("guide.md", GUIDE)
+    first = project.refresh()
+    upgraded(monkeypatch)
+    assert project.refresh().embedded == first.embedded
+
+
+def test_vectors_that_have_a_price_wait_for_the_word_of_the_user(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmbeddingSettings, "is_paid", True)
+    path = project.write("guide.md", GUIDE)
+    first = project.refresh()
+    upgraded(monkeypatch)
+    summary = project.refresh()
+    assert (summary.embedded, summary.reused) == (0, first.embedded)
+    assert all(" > " in context for _, context, _ in rows(project))
+    path.write_text(GUIDE.replace("Rule 2 holds", "Rule two holds"))
+    assert project.refresh().embedded == 1, "an edit embeds what it changed, and nothing else"
+    assert not project.pipeline().plan().owed
+    assert any("vectors of an earlier version" in line for line in refresh_costs(project.pipeline()).advice)
+    assert project.refresh(renew=True).embedded == first.embedded - 1
+    kept = rows(project)
+    assert not project.pipeline().plan(RefreshOptions(renew=True)).owed
+    project.write_settings(storage={"uri": str(project.root / "fresh")})
+    project.refresh()
+    assert rows(project) == kept

@@ -9,10 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TypeVar
 
 from ctx_pipeline.contexts.memo import drift, members_of
 from ctx_pipeline.contexts.model import Context, Earlier
 from ctx_pipeline.contexts.requests import Place
+
+T = TypeVar("T")
 
 
 def kept_contexts(earlier: Earlier, places: Sequence[Place], max_drift: float | None) -> dict[str, Context | None]:
@@ -45,7 +48,7 @@ def kept_contexts(earlier: Earlier, places: Sequence[Place], max_drift: float | 
             if start < 0:
                 continue
             size = len(place.chunk.text if place.chunk else place.view.text)
-            context = _nearest(spans, start, start + size)
+            context = nearest(spans, start, start + size)
             if context is not None and context.status == "pending":
                 continue
             if earlier.same_content or (context is not None and (context.memo_key or context.status == "fallback")):
@@ -67,13 +70,16 @@ def _text(earlier: Earlier) -> tuple[str, list[tuple[int, int, Context]]]:
     return "".join(parts), spans
 
 
-def _nearest(spans: Sequence[tuple[int, int, Context]], start: int, end: int) -> Context | None:
-    """The context of the span that shares most characters with `start` to `end`, the first of equals; None for none."""
+def nearest(spans: Sequence[tuple[int, int, T]], start: int, end: int) -> T | None:
+    """What belongs to the span that shares most characters with `start` to `end`, the first of equals; None for none.
+
+    `spans` are in order of their starts, each with what belongs to it.
+    """
     best, most = None, 0
-    for first, last, context in spans[max(0, bisect_right(spans, start, key=lambda span: span[1])) :]:
+    for first, last, own in spans[bisect_right(spans, start, key=lambda span: span[1]) :]:
         if first >= end:
             break
         shared = min(last, end) - max(first, start)
         if shared > most:
-            best, most = context, shared
+            best, most = own, shared
     return best

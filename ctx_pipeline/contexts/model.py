@@ -18,6 +18,8 @@ FREE_METHODS = frozenset({"outline", "none"})
 """Methods that ask no model; all others pay for calls."""
 EARLIER_WORDING = "earlier wording"
 """Beside the counts by status: contexts that an earlier version of this program asked for, which are kept."""
+EARLIER_VECTORS = "vectors:earlier"
+"""Beside the counts by status: chunks whose vector, of an embedder that has a price, is that of an earlier wording."""
 RENEW = "renew"
 """Why a context is pending that only an upgrade of this program calls for: the user has to say so."""
 EMULATOR = "emulator"

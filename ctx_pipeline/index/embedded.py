@@ -25,10 +25,12 @@ class EmbeddedText:
 
     text: str
     span: Span | None = None
+    kept_key: str = ""
+    """The `embed_key` of the vector of an earlier wording that stands for this one's; empty for none."""
 
     def key(self, embed_hash: str) -> str:
         """The `embed_key`: identity of the vector, by the embedder, the text it saw and the span."""
-        return digest(embed_hash, self.text, *(self.span or ()))
+        return self.kept_key or digest(embed_hash, self.text, *(self.span or ()))
 
     @property
     def needed(self) -> str:

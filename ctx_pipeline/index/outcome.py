@@ -51,6 +51,10 @@ class Outcome:
     embedded: int = 0
     reused: int = 0
     truncated: int = 0
+    keeps_vectors: bool = False
+    """Whether an upgrade of this program alone asks for other vectors, which then wait for the user's word."""
+    earlier_vectors: int = 0
+    """Chunks whose vector is the one that an earlier version of this program asked for."""
     table_rows: int = 0
     """Rows of the search table after the document's were written."""
     error: Exception | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ctx_pipeline.contexts.model import EARLIER_WORDING, RENEW
+from ctx_pipeline.contexts.model import EARLIER_VECTORS, EARLIER_WORDING, RENEW
 from ctx_pipeline.documents.source import FoundFile, SourceScan
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.awaited import context_totals, pending_by_reason
@@ -204,6 +204,8 @@ def _owed_stage(row: LedgerRow, file: FoundFile | None, wanted: _Wanted) -> Work
         reasons.append((Stage.CONTEXTS, "settings: contexts"))
     elif row.indexed.get(wanted.target) != hashes.version(Stage.SEARCH, row.content_hash):
         reasons.append((Stage.SEARCH, "settings: search table"))
+    elif wanted.renew and row.context_counts.get(EARLIER_VECTORS):
+        reasons.append((Stage.SEARCH, "vectors of an earlier wording"))
     if row.doc_id in wanted.damage.stages:
         reasons.append((wanted.damage.stages[row.doc_id], "rows missing"))
     stage, reason = min(reasons, default=(None, ""))

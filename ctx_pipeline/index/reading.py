@@ -55,7 +55,7 @@ def earlier_documents(
     Of those documents for which the user's settings are those of now. `content_hashes` are what documents hold now.
     """
     known = {doc_id: row for doc_id in content_hashes if (row := ledger.rows.get(doc_id))}
-    rows_of = {doc_id: row for doc_id, row in known.items() if _is_earlier(row, hashes)}
+    rows_of = {doc_id: row for doc_id, row in known.items() if is_earlier(row, hashes)}
     if not rows_of:
         return {}
     chunks, contexts = (_stored(store, name, list(rows_of)) for name in (CHUNKS, CONTEXTS))
@@ -79,7 +79,8 @@ def earlier_documents(
     return found
 
 
-def _is_earlier(row: LedgerRow, hashes: StageHashes) -> bool:
+def is_earlier(row: LedgerRow, hashes: StageHashes) -> bool:
+    """Whether a document was indexed with these settings of the user's, by a version that would do so otherwise."""
     of_now = (row.parse, row.chunk, row.context) == (hashes.parse, hashes.chunk, hashes.context)
     return bool(row.content_hash) and not of_now and row.settings in (None, hashes.settings)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ctx_pipeline.contexts.earlier import nearest
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, FatalError, TransientError
@@ -120,6 +122,7 @@ class SearchTables:
     def _embed_and_replace(self, target: Target, outcomes: Sequence[Outcome], embedder: Embedder) -> None:
         spec = target.spec
         texts = {o.doc_id: _texts(o, embedder) for o in outcomes}
+        self._keep_vectors(spec, [o for o in outcomes if o.keeps_vectors], texts)
         vectors, refused = self._vectors(target, outcomes, texts, embedder)
         ready = [o for o in outcomes if o.doc_id not in refused]
         for outcome in outcomes:
@@ -180,6 +183,29 @@ class SearchTables:
         if target.is_build:
             _count_vectors(outcomes, texts, fresh, embedder)
         return vectors, refused
+
+    def _keep_vectors(
+        self, spec: SearchTableSpec, outcomes: Sequence[Outcome], texts: dict[str, list[EmbeddedText]]
+    ) -> None:
+        """Let vectors of an earlier wording stand where an upgrade of this program alone asks for others."""
+        if not outcomes or not self.live or self._existing[self.live].embed_hash != spec.embed_hash:
+            return
+        keys = {text.key(spec.embed_hash) for o in outcomes for text in texts[o.doc_id]}
+        stored = self._stored_vectors(spec.embed_hash, sorted(keys)).keys()
+        columns = ["doc_id", "start", "end", "text", "embed_key", "content_hash"]
+        earlier: dict[str, list[dict[str, Any]]] = {}
+        for row in self._store.rows(self.live, [o.doc_id for o in outcomes], columns):
+            earlier.setdefault(row["doc_id"], []).append(row)
+        for outcome in outcomes:
+            own = sorted(earlier.get(outcome.doc_id, ()), key=lambda row: row["start"])
+            spans = [(row["start"], row["end"], row["embed_key"]) for row in own]
+            by_text = {row["text"]: row["embed_key"] for row in own}
+            assert outcome.document is not None
+            same = {row["content_hash"] for row in own} == {outcome.document.content_hash}
+            for at, (text, chunk) in enumerate(zip(texts[outcome.doc_id], outcome.chunks, strict=True)):
+                if text.key(spec.embed_hash) not in stored:
+                    kept = nearest(spans, chunk.start, chunk.end) if same else by_text.get(chunk.text)
+                    texts[outcome.doc_id][at] = replace(text, kept_key=kept or "")
 
     def _stored_vectors(self, wanted_hash: str, keys: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         found: dict[str, NDArray[np.float32]] = {}
@@ -244,6 +270,7 @@ def _count_vectors(
             tokens = new.pop(text, None)
             outcome.embedded += tokens is not None
             outcome.reused += tokens is None
+            outcome.earlier_vectors += bool(text.kept_key)
             outcome.truncated += tokens is not None and tokens > embedder.window_tokens
 
 

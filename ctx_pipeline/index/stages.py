@@ -12,13 +12,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ctx_pipeline.chunking.model import Chunker
-from ctx_pipeline.contexts.model import FREE_METHODS, NOTHING_EARLIER, Contextualizer, Earlier, Progress
+from ctx_pipeline.contexts.model import (
+    EARLIER_VECTORS,
+    FREE_METHODS,
+    NOTHING_EARLIER,
+    Contextualizer,
+    Earlier,
+    Progress,
+)
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Failure, Ledger, LedgerRow, Met, failure_of
 from ctx_pipeline.index.outcome import Outcome, Task, isolated
-from ctx_pipeline.index.reading import document_of, earlier_documents, read, roots
+from ctx_pipeline.index.reading import document_of, earlier_documents, is_earlier, read, roots
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.tables import Store
@@ -58,7 +65,7 @@ class StageRunner:
         self._chunker, self._contextualizer = chunker, contextualizer
         self._search_tables, self._run_id, self._on_commit = search_tables, run_id, on_commit
         self._on_contexts, self._contexts_before = on_contexts, Progress()
-        self._roots, self._renew = roots(settings), renew
+        self._roots, self._renew, self._vectors_cost = roots(settings), renew, settings.embedding.is_paid
 
     def run(self, tasks: Sequence[Task]) -> list[Outcome]:
         """Mark and process a batch up to the search tables. One document's error never reaches another.
@@ -67,6 +74,11 @@ class StageRunner:
         """
         known = self._ledger.rows
         outcomes = [Outcome(task, known[task.doc_id].writing if task.doc_id in known else "") for task in tasks]
+        if self._vectors_cost and not self._renew:
+            for outcome in outcomes:
+                row = known.get(outcome.doc_id)
+                kept_before = row is not None and row.context_counts.get(EARLIER_VECTORS, 0) > 0
+                outcome.keeps_vectors = row is not None and (kept_before or is_earlier(row, self._hashes))
         self._ledger.mark([task.doc_id for task in tasks], self._run_id)
         self._on_commit("marked")
         self._documents(outcomes)
@@ -261,7 +273,8 @@ class StageRunner:
             version = hashes.version(Stage.SEARCH, document.content_hash)
             consistent = as_indexed == (document.content_hash, hashes.parse, hashes.chunk, hashes.context, version)
             if Stage.CONTEXTS in outcome.done:  # rows of one version may still wait for a context, or have got it
-                consistent &= row.context_counts == rows.context_counts(outcome.contexts)
+                stored = {name: count for name, count in row.context_counts.items() if name != EARLIER_VECTORS}
+                consistent &= stored == rows.context_counts(outcome.contexts)
             return replace(row, writing=before if consistent else self._run_id)
         read = Stage.DOCUMENTS in outcome.done
         failure = row.failure
@@ -280,7 +293,7 @@ class StageRunner:
             settings=hashes.settings,
             chunks=len(outcome.chunks),
             tokens=sum(chunk.tokens for chunk in outcome.chunks),
-            context_counts=rows.context_counts(outcome.contexts),
+            context_counts=_counts(outcome),
             indexed={**self._search_tables.kept(row.indexed), **outcome.indexed},
             failure=failure,
             writing="",
@@ -292,6 +305,11 @@ class StageRunner:
 def _document(outcome: Outcome) -> Document:
     assert outcome.document is not None
     return outcome.document
+
+
+def _counts(outcome: Outcome) -> dict[str, int]:
+    earlier = {EARLIER_VECTORS: outcome.earlier_vectors} if outcome.earlier_vectors else {}
+    return {**rows.context_counts(outcome.contexts), **earlier}
 
 
 def _by_document(store: Store, table: str, outcomes: Iterable[Outcome]) -> Mapping[str, list[dict[str, Any]]]:
