@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ctx_pipeline.cli_options import DONE, json_option, open_pipeline, source_option
+from ctx_pipeline.terminal import say, say_json
 
 if TYPE_CHECKING:
     from ctx_pipeline.contexts.estimate import Estimate
@@ -38,11 +38,10 @@ def plan(source: Path | None, renew: bool, as_json: bool) -> int:
 
     costs = refresh_costs(open_pipeline(source), renew=renew)
     if as_json:
-        click.echo(json.dumps(costs_json(costs), ensure_ascii=False))
+        say_json(costs_json(costs))
         return DONE
-    click.echo("\n".join(_lines(costs)))
-    for warning in costs.plan.warnings:
-        click.echo(warning, err=True)
+    say(*_lines(costs))
+    say(*costs.plan.warnings, err=True)
     return DONE
 
 

@@ -10,6 +10,7 @@ import dagster as dg
 from ctx_pipeline.defs.refresh import JOB
 from ctx_pipeline.defs.resources import UNFINISHED, PipelineResource, is_dead, is_tagged
 from ctx_pipeline.errors import CtxError, counted
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.index.lock import holder, is_locked
 from ctx_pipeline.settings import Settings
 
@@ -70,7 +71,7 @@ def source_changes_sensor() -> dg.SensorDefinition:
             plan = opened.plan(take_up=False)
             opened.settle(plan)
         except CtxError as error:
-            return dg.SkipReason(str(error))
+            return dg.SkipReason(one_line(str(error)))
         cursor, now = Cursor.load(context.cursor), time.time()
         if not plan.owed:
             context.update_cursor(json.dumps(asdict(cursor.settled())))
@@ -115,7 +116,7 @@ def refresh_schedule(settings: Settings) -> dg.ScheduleDefinition:
         try:
             plan = pipeline.open().plan()
         except CtxError as error:
-            return dg.SkipReason(str(error))
+            return dg.SkipReason(one_line(str(error)))
         if not plan.owed:
             return dg.SkipReason(f"nothing is owed: {counted(plan.unchanged, 'document')} unchanged")
         return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat())
