@@ -16,6 +16,7 @@ from ctx_pipeline.cli_evaluation import diagnose as diagnose_command
 from ctx_pipeline.cli_evaluation import evaluate
 from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
 from ctx_pipeline.cli_plan import plan
+from ctx_pipeline.cli_project import dev, documents, init
 from ctx_pipeline.cli_retrieval import ask, search
 from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
 from ctx_pipeline.terminal import say, say_json, say_text
@@ -30,7 +31,7 @@ LISTED, PLANNED = 10, 50
 PRIVATE = 0o077
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(package_name="ctx-pipeline")
 @click.option("--debug", is_flag=True, help="Show tracebacks and Dagster's log.")
 @click.pass_context
@@ -40,9 +41,11 @@ def cli(context: click.Context, debug: bool) -> None:
     Settings come from ctx.toml in the working directory (or CTX_CONFIG) and from CTX_SECTION__KEY variables.
     """
     context.obj = debug
+    if context.invoked_subcommand is None:
+        say_text(context.get_help())
 
 
-for command in (search, ask, evaluate, diagnose_command, plan):
+for command in (search, ask, evaluate, diagnose_command, plan, init, dev, documents):
     cli.add_command(command)
 
 
@@ -102,6 +105,8 @@ def refresh(
 
     started = time.monotonic()
     options = RefreshOptions(verify, retry, renew, allow_mass_delete)
+    if source is not None and not dry_run:
+        _remember(source)
     pipeline = open_pipeline(source)
     plan = pipeline.plan(options)
     if dry_run:
@@ -124,6 +129,16 @@ def refresh(
         _print_summary(summary, pipeline)
     say(*summary.warnings, *_failure_lines(summary), err=True)
     return FOUND if summary.failures or summary.unfinished else DONE
+
+
+def _remember(source: Path) -> None:
+    """Where there are no settings yet, keep the source in a file, so that `search` and the next refresh know it."""
+    from ctx_pipeline.settings_file import settings_file, write_settings
+
+    path = settings_file()
+    if not path.exists() and not os.environ.get("CTX_CONFIG"):
+        write_settings(path, source)
+        say(f"{path} written, which names this source: `ctx-pipeline refresh` is enough from now on", err=True)
 
 
 def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:

@@ -10,7 +10,7 @@ from ctx_pipeline.index.awaited import context_warnings, fallback_reasons, pendi
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import table_bytes
 from ctx_pipeline.index.plan import plan_counts
-from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.refresh import Pipeline
 
 SUGGESTED = 3
@@ -56,6 +56,26 @@ def document_rows(pipeline: Pipeline, doc: str) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def indexed_documents(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """What is indexed, by doc_id: title, language, sizes, when it was indexed, and why it failed, if it did."""
+    pipeline.store.connect()
+    ledger = Ledger.read(pipeline.store)
+    stored = pipeline.store.all_rows(DOCUMENTS, ["doc_id", "title", "language"]).to_pylist()
+    of = {row["doc_id"]: row for row in stored}
+    return [
+        {
+            "doc_id": doc_id,
+            "title": of.get(doc_id, {}).get("title", ""),
+            "language": of.get(doc_id, {}).get("language", "und"),
+            "chunks": row.chunks,
+            "tokens": row.tokens,
+            "indexed_at": row.indexed_at.isoformat(timespec="seconds") if row.indexed_at else None,
+            "failure": row.failure.reason if row.failure else None,
+        }
+        for doc_id, row in sorted(ledger.rows.items())
+    ]
 
 
 def index_status(pipeline: Pipeline) -> dict[str, Any]:
