@@ -163,7 +163,7 @@ def test_no_order_of_answers_spends_more_than_the_ceiling(
 
 
 @pytest.mark.parametrize("ttl", [None, "5m", "1h"])
-@pytest.mark.parametrize("text", ["Plain words.", "漢字と絵文字🦉", "\x00\x01 odd", "'\"\\" * 50])
+@pytest.mark.parametrize("text", ["Plain words.", "漢字と絵文字🦉", "\x00\x01 odd", "'\"\\" * 50, "word " * 2_000])
 def test_the_worst_case_is_a_token_for_each_byte_of_the_dearest_kind_and_a_full_answer(ttl: Any, text: str) -> None:
     request = Request("claude-haiku-5-5", 150, (Block(text, ttl), Block("And the chunk.")), system="Be brief.")
     size = len(f"{text}And the chunk.Be brief.".encode())
