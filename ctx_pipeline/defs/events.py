@@ -60,6 +60,8 @@ class DagsterSink(NullSink):
         for outcome in outcomes:
             if outcome.failure is not None:
                 self._context.log.warning(f"{outcome.doc_id} failed ({outcome.failure.kind}): {outcome.failure.reason}")
+                if outcome.defect:
+                    self._context.log.error(f"{outcome.doc_id} met a defect of ctx-pipeline:\n{outcome.defect}")
                 continue
             for event in materializations(outcome):
                 self._context.log_event(event)
