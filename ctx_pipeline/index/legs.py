@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ctx_pipeline.index.filters import Condition
-from ctx_pipeline.index.fulltext import identifiers, query_text
+from ctx_pipeline.index.fulltext import asked_identifiers, normalized, query_text
 from ctx_pipeline.index.fusion import ranked, reciprocal_rank_fusion
 from ctx_pipeline.index.lancedb_errors import LegError, lancedb_errors, within
 from ctx_pipeline.index.schemas import IDENTIFIERS, text_column
@@ -60,13 +60,13 @@ class Legs:
         Each language's column covers all rows; scores of different columns do not compare, so ranks are fused, with
         those of `exact` identifiers.
         """
-        words = query_text(query)
+        words = query_text(normalized(query))
         legs = [(self._text(words, text_column(language)), 1.0) for language in languages]
         return ranked(reciprocal_rank_fusion([*legs, (exact, 1.0)], LANGUAGES_RRF_K))[: self._limit]
 
     def identifiers(self, query: str) -> list[str]:
         """The chunks that hold an identifier of a query whole, whatever its parts are worth as words."""
-        wanted = " ".join(identifiers(query))
+        wanted = asked_identifiers(normalized(query))
         return self._text(wanted, IDENTIFIERS) if wanted else []
 
     def rows(self, chunk_ids: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
