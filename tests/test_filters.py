@@ -163,6 +163,7 @@ def test_long_lists_and_chains_are_read(table: Any) -> None:
         ({"name": "docs/legal/b_*"}, {1}),
         ({"name": "*50%"}, {3}),
         ({"name": ["docs/a.md", "*legal*x1*"]}, {0, 2}),
+        ({"name": "a\\*"}, {4}),
         ({"name": "*"}, ALL - {6}),
         ({"name": ""}, {5}),
         ({"name": None}, {6}),

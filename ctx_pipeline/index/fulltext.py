@@ -40,7 +40,7 @@ _UNSEEN = dict.fromkeys(
 # Zero width space, non-joiner and joiner: they divide words in Thai and Khmer and parts of words in Persian and Hindi,
 # where the index divides at them too, as at the spaces that others write there.
 _ZERO_WIDTH = re.compile("[\u200b-\u200d]+")
-_USES_ZERO_WIDTH = re.compile("[\u0590-\u1cff\ua8e0-\uabff]")
+_USES_ZERO_WIDTH = re.compile("[\u0590-\u10ff\u1200-\u1cff\ua8e0-\ua95f\ua980-\uabff]")
 # Ligatures, long s, micro sign, full and half width, letters of formulas, joined forms of Arabic: other shapes of the
 # same letters. Not NFKC for all: it would make `ClaudeTM` of `Claude™`, `m2` of `m²` and `101⁄2` of `10½`.
 _SHAPES = re.compile("[\u00b5\u017f\ufb00-\ufdcf\ufe70-\ufefc\uff01-\uff5e\uff65-\uffdc\U0001d400-\U0001d7ff]+")
@@ -78,7 +78,7 @@ def normalized(text: str) -> str:
         return text
     text = _ZERO_WIDTH.sub(_joined, text.translate(_UNSEEN))
     text = _SHAPES.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
-    return _ACCENTS.sub("", unicodedata.normalize("NFC", text))
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFC", text)))
 
 
 def _joined(found: re.Match[str]) -> str:
