@@ -14,7 +14,7 @@ import dagster as dg
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.model import Progress
 from ctx_pipeline.documents.model import doc_id_of, partition_key
-from ctx_pipeline.escaping import markdown, one_line
+from ctx_pipeline.escaping import markdown, one_line, printable
 from ctx_pipeline.index.awaited import pending_by_reason
 from ctx_pipeline.index.outcome import Outcome
 from ctx_pipeline.index.rows import context_counts
@@ -62,6 +62,9 @@ class DagsterSink(NullSink):
             if outcome.failure is not None:
                 failure = outcome.failure
                 self._context.log.warning(one_line(f"{outcome.doc_id} failed ({failure.kind}): {failure.reason}"))
+                if outcome.defect:
+                    name = one_line(outcome.doc_id)
+                    self._context.log.error(f"{name} met a defect of ctx-pipeline:\n{printable(outcome.defect)}")
                 continue
             for event in materializations(outcome):
                 self._context.log_event(event)

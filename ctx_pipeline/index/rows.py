@@ -14,7 +14,7 @@ from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import EARLIER_WORDING, Context
 from ctx_pipeline.documents.model import Document, Parsed
 from ctx_pipeline.index.embedded import with_context
-from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text
+from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text, normalized
 from ctx_pipeline.index.schemas import IDENTIFIERS, chunk_id, text_column
 
 
@@ -150,8 +150,8 @@ def search_rows(
     rows = []
     metadata = json.dumps(document.parsed.metadata, ensure_ascii=False, default=str)
     for ordinal, (chunk, context, key) in enumerate(zip(chunks, contexts, keys, strict=True)):
-        text = with_context(context.text, chunk.text)
-        full_text = indexed_text(f"{context.keywords}\n{text}" if context.keywords else text)
+        text = normalized(with_context(context.text, chunk.text))
+        full_text = indexed_text(f"{normalized(context.keywords)}\n{text}" if context.keywords else text)
         rows.append(
             {
                 "chunk_id": chunk_id(document.doc_id, ordinal),
