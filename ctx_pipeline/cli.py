@@ -227,9 +227,13 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
 @json_option
 def show(doc: str, as_json: bool) -> int:
     """Show a document's chunks and contexts. DOC is `<source>/<path>`, or a path below a source."""
-    from ctx_pipeline.inspection import document_rows
+    from ctx_pipeline.display import printable
+    from ctx_pipeline.inspection import document_rows, document_warnings
 
-    rows = document_rows(open_pipeline(), doc)
+    pipeline = open_pipeline()
+    rows = document_rows(pipeline, doc)
+    for warning in document_warnings(pipeline, doc):
+        click.echo(f"{printable(doc)}: {printable(warning)}", err=True)
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False))
         return DONE
