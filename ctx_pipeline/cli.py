@@ -259,9 +259,13 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool, *, renew: bool) -
 @json_option
 def show(doc: str, as_json: bool) -> int:
     """Show a document's chunks and contexts. DOC is `<source>/<path>`, or a path below a source."""
-    from ctx_pipeline.inspection import document_rows
+    from ctx_pipeline.display import printable
+    from ctx_pipeline.inspection import document_rows, document_warnings
 
-    rows = document_rows(open_pipeline(), doc)
+    pipeline = open_pipeline()
+    rows = document_rows(pipeline, doc)
+    for warning in document_warnings(pipeline, doc):
+        say(f"{doc}: {warning}", err=True)
     if as_json:
         say_json(rows)
         return DONE

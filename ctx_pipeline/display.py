@@ -76,7 +76,7 @@ def answer_lines(answer: Answer) -> list[str]:
 def chunk_blocks(rows: Sequence[Mapping[str, Any]]) -> str:
     """A document's chunks, each under its context."""
     if not rows:
-        return "the document has no text: no chunks"
+        return "the document has no text, or front matter alone: no chunks"
     blocks = [f"{one_line(rows[0]['doc_id'])}: {len(rows)} chunks, {sum(row['tokens'] for row in rows):,} tokens"]
     for row in rows:
         status = row["status"] or "no context"

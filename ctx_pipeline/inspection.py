@@ -10,6 +10,7 @@ from ctx_pipeline.index.awaited import context_warnings, fallback_reasons, pendi
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import table_bytes
 from ctx_pipeline.index.plan import plan_counts
+from ctx_pipeline.index.rows import document_from_row
 from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.refresh import Pipeline
 
@@ -76,6 +77,14 @@ def indexed_documents(pipeline: Pipeline) -> list[dict[str, Any]]:
         }
         for doc_id, row in sorted(ledger.rows.items())
     ]
+
+
+def document_warnings(pipeline: Pipeline, doc: str) -> tuple[str, ...]:
+    """What a person should know of how the document was read. Raises CtxError when there is no such document."""
+    pipeline.store.connect()
+    doc_id = find_document(Ledger.read(pipeline.store), doc)
+    stored = pipeline.store.rows(DOCUMENTS, [doc_id])
+    return tuple(warning for row in stored for warning in document_from_row(row).parsed.warnings)
 
 
 def index_status(pipeline: Pipeline) -> dict[str, Any]:

@@ -188,6 +188,7 @@ class Pipeline:
         self._switch(plan, ledger, tables, summary)
         summary.upkeep = maintain(self.store, tables.names, self.settings.storage.retention)
         summary.warnings += [*sorted(tables.warnings), *self.contextualizer.warnings]
+        summary.warnings += summary.reading_warnings
         summary.warnings += context_warnings(context_totals(ledger.rows.values()))
         summary.seconds = time.monotonic() - started
         return summary

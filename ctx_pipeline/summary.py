@@ -113,6 +113,8 @@ class Summary:
     truncated: int = 0
     tokens: int = 0
     warnings: list[str] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)
+    """Of documents that this refresh read: what a person should know of how."""
     upkeep: list[Upkeep] = field(default_factory=list)
     switched_to: str = ""
     seconds: float = 0.0
@@ -153,7 +155,18 @@ class Summary:
             self.embedded += outcome.embedded
             self.reused += outcome.reused
             self.truncated += outcome.truncated
+            if outcome.document and outcome.document.parsed.warnings and Stage.DOCUMENTS in outcome.done:
+                self.remarks[outcome.doc_id] = "; ".join(outcome.document.parsed.warnings)
             self._count_contexts(outcome)
+
+    @property
+    def reading_warnings(self) -> list[str]:
+        """One line for the documents that were read with remarks, none without."""
+        if not self.remarks:
+            return []
+        (doc_id, remark), *others = self.remarks.items()
+        more = f" (and {len(others)} more; `ctx-pipeline show` tells it of each)" if others else ""
+        return [f"{doc_id}: {remark}{more}"]
 
     def leave(self, row: LedgerRow) -> None:
         """Count the pending contexts of a document that is left as it is, since nothing can be written now."""

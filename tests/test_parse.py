@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_pipeline.documents.parse import decode, detect_language, parse
+from ctx_pipeline.documents.language import detect_language
+from ctx_pipeline.documents.parse import decode, parse
 from ctx_pipeline.errors import PermanentError
 
 SPANISH = "# Límites de uso\n\nEn este caso, el límite sube a mil peticiones por minuto para todos los clientes.\n"

@@ -15,7 +15,7 @@ from ctx_pipeline.documents.blocks import Block, line_starts
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
 
 _WORD = re.compile(r"\S+")
@@ -40,9 +40,10 @@ class FixedChunker:
     def split(self, parsed: Parsed) -> list[Chunk]:
         """See Chunker."""
         text = parsed.text
-        windows = list(_Windows(text, _words(text, self._limit), self._limit, self._overlap))
-        lines = line_starts(text)
         blocks = document_blocks(text, parsed.media_type)
+        indexed_from = blocks[0].end if blocks and blocks[0].kind == "front_matter" else 0
+        windows = list(_Windows(text, _words(text, indexed_from, self._limit), self._limit, self._overlap))
+        lines = line_starts(text)
         return [
             Chunk(
                 w.start, w.end, bisect_right(lines, w.start), text[w.start : w.end], path, w.tokens, w.embedder_tokens
@@ -61,11 +62,11 @@ class _Window:
     embedder_tokens: int
 
 
-def _words(text: str, limit: SizeLimit) -> list[_Word]:
+def _words(text: str, start: int, limit: SizeLimit) -> list[_Word]:
     """Words, and pieces of what is longer than a word or a chunk."""
     words = [
         piece
-        for word in _WORD.finditer(text)
+        for word in _WORD.finditer(text, start)
         for piece in pieces(text, word.start(), word.end(), character_cuts, _MOST_WORD_CHARS)
     ]
     distinct = sorted({text[start:end] for start, end in words})

@@ -75,10 +75,10 @@ class Chunker(Protocol):
     """Identity of everything that affects a chunk's span; the chunk stage's hash. Known without loading anything."""
 
     def split(self, parsed: Parsed) -> list[Chunk]:
-        """Chunks in order: starts and ends increase, each non-whitespace character lies in at least one.
+        """Chunks in order: starts and ends increase, each indexed character but whitespace lies in at least one.
 
-        Both size limits hold, except for a single character (with its combining marks) that has more tokens than a
-        limit allows. A blank text has no chunks.
+        Front matter is not indexed. Both size limits hold, except for a single character (with its combining marks)
+        that has more tokens than a limit allows. A text in which nothing is indexed has no chunks.
         """
         ...
 

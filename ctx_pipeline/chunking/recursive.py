@@ -25,7 +25,7 @@ from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.plain_text import plain_blocks
 from ctx_pipeline.documents.structure import document_blocks
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
 
 
@@ -44,7 +44,7 @@ class RecursiveChunker:
 
 
 def split(text: str, *, markdown: bool, limit: SizeLimit, overlap: int = 0) -> list[Chunk]:
-    """Chunks in order: each non-whitespace character of `text` lies in exactly one, and both limits hold in each.
+    """Chunks in order: each non-whitespace character after front matter lies in exactly one, and both limits hold.
 
     The one exception is a single character (with its combining marks) that has more tokens than a limit allows.
     With `overlap`, a chunk other than its section's first also begins with whole sentences from the end of the one

@@ -36,7 +36,6 @@ _PROSE: _Steps = ((sentence_cuts, True), *_LINES)
 _CODE: _Steps = ((code_paragraph_cuts, True), (code_line_cuts, True), *_WORDS)
 _STEPS: dict[BlockKind, _Steps] = {
     "table": ((row_cuts, True), *_WORDS),
-    "front_matter": _LINES,
     "fence": _CODE,
     "code": _CODE,
     "html": _CODE,
@@ -68,15 +67,17 @@ class Unit:
 
     @property
     def is_content(self) -> bool:
-        return self.kind != "front_matter" and not (self.level and self.sticky)
+        return not (self.level and self.sticky)
 
 
 def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: SizeLimit) -> list[Unit]:
     """The blocks as units that each fit `limit`, and where a heading comes before them, fit beside it.
 
-    Left larger are single characters, and tables and code that fit `whole`, the limit of a chunk of their own.
+    Front matter is not indexed. Left larger are single characters, and tables and code that fit `whole`, the limit of a
+    chunk of their own.
     """
-    units = list(_units(blocks, blocks[0].start if blocks else 0, nested=False))
+    indexed = [block for block in blocks if block.kind != "front_matter"]
+    units = list(_units(indexed, indexed[0].start if indexed else 0, nested=False))
     gap_sizes = {"": (0, 0), " ": (0, 0)}
     divided = True
     while divided:
@@ -166,11 +167,7 @@ def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Uni
         spans = pieces(text, unit.start, unit.end, cutter, small_chars if joins_small else 1)
         if len(spans) > 1:
             gap_starts = [unit.gap_start, *(end for _, end in spans)]
-            kind: BlockKind = "front_matter" if unit.kind == "front_matter" else "paragraph"
-            parts = [
-                Unit(*span, gap_start, unit.steps, kind=kind)
-                for span, gap_start in zip(spans, gap_starts, strict=False)
-            ]
+            parts = [Unit(*span, gap_start, unit.steps) for span, gap_start in zip(spans, gap_starts, strict=False)]
             parts[0].level, parts[0].title = unit.level, unit.title
             parts[0].sticky = unit.kind == "table"
             return parts

@@ -119,6 +119,7 @@ def _document_metadata(outcome: Outcome) -> dict[str, Any]:
         "bytes": document.size,
         "characters": len(document.parsed.text),
         "content_hash": document.content_hash,
+        **({"warnings": "\n".join(document.parsed.warnings)} if document.parsed.warnings else {}),
     }
 
 

@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ctx_pipeline.documents.blocks import NEWLINE, TITLE_CHARS, Block, BlockKind, line_starts, trimmed
+from ctx_pipeline.documents.front_matter import front_matter_end
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
-
-FRONT_MATTER_CHARS = 65_536
 
 # Beyond these depths (a list and its item count as two) a marker is ordinary text. The parser's own limit would take
 # everything down to the end of the document into the deepest block. Each level of quotes costs a pass over the lines.
@@ -29,10 +28,6 @@ _MAX_LIST_DEPTH = 24
 # Inline markup of a heading is parsed in its first characters only: brackets and asterisks cost quadratic time.
 _TITLE_SOURCE_CHARS = 1_000
 
-_FRONT_MATTER_OPENING = re.compile(r"\ufeff?---[ \t]*(?=[\r\n])")
-_FRONT_MATTER_CLOSING = re.compile(r"[\r\n](?:---|\.\.\.)[ \t]*(?=[\r\n]|\Z)")
-# A document may also begin with a thematic break: front matter is what has a key on its first line of content.
-_FRONT_MATTER_KEY = re.compile(r"""(?:\s|#[^\r\n]*[\r\n])*+["']?\w[^:\r\n]*:(?:\s|\Z)""")
 _ATTRIBUTE = r"""(?:[#.][\w:.-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s"'{}]+))"""
 _ATTRIBUTE_LIST = re.compile(rf"\{{:?\s*{_ATTRIBUTE}(?:\s+{_ATTRIBUTE})*\s*\}}")
 _INLINE_MARKUP = re.compile(r"[\\`*_~\[\]<>&!]")
@@ -56,15 +51,14 @@ _CONTAINER_ENDS = frozenset(["blockquote_close", "bullet_list_close", "ordered_l
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """The document's blocks by CommonMark's block rules, with GFM tables and YAML front matter.
+    """The document's blocks by CommonMark's block rules, with GFM tables and front matter.
 
     Two departures, for the sake of time: link reference definitions are paragraphs, and markers nested deeper than
     10 quotes or 12 lists are text.
     """
     blocks = []
-    matter = _find_front_matter(text)
-    body_start = matter.end if matter else 0
-    if matter:
+    body_start = front_matter_end(text)
+    if body_start:
         blocks.append(Block("front_matter", *trimmed(text, 0, body_start)))
     lines = [*line_starts(text), len(text)][len(NEWLINE.findall(text, 0, body_start)) :]
     lines[0] = body_start
@@ -72,46 +66,6 @@ def markdown_blocks(text: str) -> list[Block]:
     # What the parser takes for blank may hold characters that are not whitespace, such as a lone byte order mark.
     nodes = _nodes(tokens, _Titles(text)) or [_Node("paragraph", 0)]
     return [*blocks, *_blocks(text, lines, nodes, 0, len(lines) - 1)]
-
-
-def front_matter(text: str) -> dict[str, object]:
-    """The YAML mapping between `---` lines at the top of a document, keys as text.
-
-    {} when there is none, and when it is malformed, not a mapping, longer than 65,536 characters, or has aliases
-    (nested aliases can stand for more values than fit in memory).
-    """
-    matter = _find_front_matter(text)
-    if not matter:
-        return {}
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("aliases are not supported")
-            return super().compose_node(parent, index)
-
-    try:
-        values = yaml.load(matter.content, Loader)
-    # Beside YAMLError, nonsense raises RecursionError (nesting), ValueError (dates, huge integers), and KeyError,
-    # IndexError or AttributeError (tags such as `!!bool maybe`).
-    except Exception:
-        return {}
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
-
-
-@dataclass(frozen=True, slots=True)
-class _FrontMatter:
-    content: str
-    end: int
-
-
-def _find_front_matter(text: str) -> _FrontMatter | None:
-    opening = _FRONT_MATTER_OPENING.match(text)
-    closing = opening and _FRONT_MATTER_CLOSING.search(text, opening.end(), FRONT_MATTER_CHARS)
-    if not opening or not closing or not _FRONT_MATTER_KEY.match(text, opening.end(), closing.start()):
-        return None
-    return _FrontMatter(text[opening.end() : closing.start()], closing.end())
 
 
 @cache

@@ -151,7 +151,7 @@ class StageRunner:
         for outcome in stored:
             with isolated(outcome):
                 kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CHUNKS)
-                self._require(bool(kept) or not _document(outcome).parsed.text.strip(), outcome, Stage.CHUNKS)
+                self._require(bool(kept) or not self._chunker.split(_document(outcome).parsed), outcome, Stage.CHUNKS)
                 outcome.chunks = [rows.chunk_from_row(row) for row in kept]
 
     def _contexts(self, outcomes: Sequence[Outcome]) -> None:
