@@ -50,8 +50,13 @@ class FixedChunker:
         ]
         return [
             Chunk(
-                *(w.start, w.end, bisect_right(lines, w.start), text[w.start : w.end], path),
-                *(w.tokens, w.embedder_tokens),
+                start=w.start,
+                end=w.end,
+                line=bisect_right(lines, w.start),
+                text=text[w.start : w.end],
+                heading_path=path,
+                tokens=w.tokens,
+                embedder_tokens=w.embedder_tokens,
                 left_out=clipped(left_out, w.start, w.end),
             )
             for w, path in zip(windows, _heading_paths(blocks, windows), strict=True)

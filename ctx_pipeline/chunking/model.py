@@ -87,9 +87,9 @@ class Chunker(Protocol):
     """Identity of everything that affects a chunk's span; the chunk stage's hash. Known without loading anything."""
 
     def split(self, parsed: Parsed) -> list[Chunk]:
-        """Chunks in order: starts and ends increase, each non-whitespace character that is indexed lies in at least one.
+        """Chunks in order: starts and ends increase, each non-whitespace character lies in at least one.
 
-        Not indexed are front matter, comments and data URIs (see `documents.left_out`).
+        But what is not indexed: front matter, comments and data URIs (see `documents.left_out`).
         Both size limits hold, except for a single character (with its combining marks) that has more tokens than a
         limit allows. A blank text has no chunks.
         """

@@ -10,9 +10,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from ctx_pipeline.chunking.bare import joined
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.overlap import overlapping_spans
+from ctx_pipeline.chunking.sections import joined
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.chunking.units import Range, Unit, fitting_units
 from ctx_pipeline.documents.blocks import Block, Span, line_starts
@@ -75,11 +75,17 @@ class Packing:
         lines, ends = line_starts(text), [unit.end for unit in units]
         return [
             Chunk(
-                *(start, end, bisect_right(lines, start), text[start:end], path, *size),
+                start=start,
+                end=end,
+                line=bisect_right(lines, start),
+                text=text[start:end],
+                heading_path=path,
+                tokens=tokens,
+                embedder_tokens=embedder_tokens,
                 table_head=_table_head(units[bisect_right(ends, start)], start),
                 left_out=clipped(self._left_out, start, end),
             )
-            for (start, end, *size), path in zip(
+            for (start, end, tokens, embedder_tokens), path in zip(
                 spans, paths(own_starts) if paths else _heading_paths(units, ranges), strict=True
             )
         ]
@@ -145,16 +151,16 @@ def bundles(units: Sequence[Unit], section: Range, estimates: Estimates, breaks:
 
     And with the tails behind it.
     """
-    found = []
+    found: list[Range] = []
     start, end = section
     for position in range(start, end):
         is_tail = units[position].kind == "tail"
         if (units[position].sticky or (is_tail and start < position)) and position + 1 < end:
             continue
-        if is_tail and found and start == position and position not in breaks:
-            if estimates.fit(found[-1][0], position + 1):
-                found[-1], start = (found[-1][0], position + 1), position + 1
-                continue
+        follows = is_tail and found and start == position and position not in breaks
+        if follows and estimates.fit(found[-1][0], position + 1):
+            found[-1], start = (found[-1][0], position + 1), position + 1
+            continue
         first = position
         while first > start and first not in breaks and estimates.fit(first - 1, position + 1):
             first -= 1

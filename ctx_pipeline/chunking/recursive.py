@@ -12,13 +12,11 @@ beside it is split. A heading ends a chunk only where that is impossible: above 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Packing, pack
-from ctx_pipeline.chunking.units import Range, Unit
+from ctx_pipeline.chunking.sections import top_sections
 from ctx_pipeline.documents.blocks import Block
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
@@ -59,24 +57,3 @@ def split_blocks(text: str, blocks: Sequence[Block], limit: SizeLimit, overlap: 
     return packing.chunks(
         lambda breaks: [pack(packing.units, section, packing.estimates, breaks) for section in sections]
     )
-
-
-def top_sections(units: Sequence[Unit]) -> list[Range]:
-    """Ranges of units that chunks never cross."""
-    counts = Counter(unit.level for unit in units if unit.level)
-    top = min((level for level, count in counts.items() if count > 1), default=min(counts, default=0))
-    starts = [0]
-    has_content = False
-    for position, unit in enumerate(units):
-        if has_content and 0 < unit.level <= top:
-            starts.append(with_leads(units, position))
-            has_content = False
-        has_content |= unit.is_content
-    return list(pairwise([*starts, len(units)]))
-
-
-def with_leads(units: Sequence[Unit], position: int) -> int:
-    """The first of the leads directly before a heading, such as its anchor, or the heading itself."""
-    while position and units[position - 1].kind == "lead":
-        position -= 1
-    return position

@@ -21,6 +21,7 @@ from ctx_pipeline.chunking.code_sections import code_blocks, enclosing_names, fi
 from ctx_pipeline.chunking.html_sections import html_blocks, is_html
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Packing, pack
+from ctx_pipeline.chunking.sections import top_sections, with_leads
 from ctx_pipeline.chunking.units import Range, Unit
 from ctx_pipeline.documents.left_out import with_left_out
 from ctx_pipeline.documents.model import Parsed
@@ -56,7 +57,7 @@ class StructureChunker:
             return []
         sections = [
             _Parts(packing, _heading_parts(packing.units, section), keep_whole=False)
-            for section in recursive.top_sections(packing.units)
+            for section in top_sections(packing.units)
         ]
         seams = frozenset(first for section in sections for first, _ in section.parts)
         return packing.chunks(lambda breaks: [g for section in sections for g in section.groups(breaks)], seams=seams)
@@ -76,7 +77,7 @@ def _heading_parts(units: Sequence[Unit], section: Range) -> list[Range]:
     has_content = False
     for position in range(*section):
         if has_content and units[position].level:
-            starts.append(recursive.with_leads(units, position))
+            starts.append(with_leads(units, position))
             has_content = False
         has_content |= units[position].is_content
     return list(pairwise([*starts, section[1]]))

@@ -8,8 +8,21 @@ from itertools import accumulate
 from typing import Literal
 
 BlockKind = Literal[
-    *("front_matter", "heading", "paragraph", "fence", "code", "table", "html", "rule", "quote", "list", "item"),
-    *("admonition", "lead", "tail", "skipped"),
+    "front_matter",
+    "heading",
+    "paragraph",
+    "fence",
+    "code",
+    "table",
+    "html",
+    "rule",
+    "quote",
+    "list",
+    "item",
+    "admonition",
+    "lead",
+    "tail",
+    "skipped",
 ]
 """A `lead` says nothing itself and belongs with what follows: an anchor, imports of MDX, a tag that opens something. A
 `tail` is a tag that closes something and belongs with what precedes. `skipped` is what no reader sees: a comment, the

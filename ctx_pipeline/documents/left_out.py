@@ -43,8 +43,7 @@ _NOTHING = re.compile(r"""(?:[\s>*+|\-()\[\]!:;,."'/<=]|\b\d{1,9}[.)])*+""")
 
 def with_left_out(text: str, blocks: Sequence[Block], media_type: str) -> list[Block]:
     """The blocks, told what inside them is not indexed; those of which nothing is left are `skipped`."""
-    anywhere = [uri.span() for uri in _DATA_URI.finditer(text)] if "data:" in text or "DATA:" in text else []
-    anywhere = [(start, end) for start, end in anywhere if end - start >= _DATA_CHARS]
+    anywhere = list(_data_uris(text))
     if media_type == "text/html":
         anywhere = sorted([*anywhere, *_comments(text, 0, len(text))])
     has_comments = media_type == "text/markdown" and any(sign in text for sign in _COMMENT_SIGNS)
@@ -84,6 +83,26 @@ class _Finder:
         if self._has_comments and block.kind not in ("fence", "code"):
             found += _comments(self._text, start, end)
         return _widened(self._text, sorted(found), start, end)
+
+
+def _data_uris(text: str) -> Iterator[Span]:
+    if "data:" in text or "DATA:" in text:
+        spans = (uri.span() for uri in _DATA_URI.finditer(text))
+        yield from ((start, end) for start, end in spans if end - start >= _DATA_CHARS)
+
+
+def without_data_uris(text: str, characters: int) -> str:
+    """At least the first characters of what is left of a text without its data URIs, if it has as many."""
+    left = 0
+    position = 0
+    spans = []
+    for start, end in _data_uris(text):
+        spans.append((start, end))
+        left += start - position
+        position = end
+        if left >= characters:
+            break
+    return without(text, 0, spans) if spans else text
 
 
 def _comments(text: str, start: int, end: int) -> Iterator[Span]:
@@ -155,8 +174,3 @@ def left_out_spans(blocks: Iterable[Block]) -> Iterator[Span]:
             yield from left_out_spans(block.children)
         else:
             yield from block.left_out
-
-
-def is_indexed(blocks: Iterable[Block]) -> bool:
-    """Whether chunks come of the blocks."""
-    return any(block.kind not in NOT_INDEXED for block in blocks)

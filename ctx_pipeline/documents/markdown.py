@@ -63,11 +63,10 @@ _CONTAINER_ENDS = frozenset(
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """The document's blocks by CommonMark's block rules, with GFM tables, YAML front matter and what site generators add.
+    """The document's blocks by CommonMark's block rules, with GFM tables, YAML front matter, and see `regions`.
 
-    That is: template code, comments, admonitions, HTML tables (blank lines in them or not); see `regions`. Two
-    departures, for the sake of time: link reference definitions are paragraphs, and markers nested deeper than 10
-    quotes or 12 lists are text.
+    Two departures, for the sake of time: link reference definitions are paragraphs, and markers nested deeper than
+    10 quotes or 12 lists are text.
     """
     blocks = []
     matter = _find_front_matter(text)

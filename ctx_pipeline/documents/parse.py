@@ -11,11 +11,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ctx_pipeline.documents.blocks import TITLE_CHARS, Block
+from ctx_pipeline.documents.left_out import without_data_uris
 from ctx_pipeline.documents.markdown import front_matter, markdown_blocks
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.errors import PermanentError
 
-VERSION = 1
+VERSION = 2
 """Raised when the same bytes would give other text, title, language or metadata."""
 
 MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
@@ -91,7 +92,7 @@ def decode(data: bytes) -> str:
 
 def detect_language(text: str) -> str:
     """ISO 639-1 code of the text's main language, `und` for fewer than five words of letters."""
-    sample = text.lstrip()[:LANGUAGE_CHARACTERS]
+    sample = without_data_uris(text, 2 * LANGUAGE_CHARACTERS).lstrip()[:LANGUAGE_CHARACTERS]
     if len(_LETTERS.findall(sample)) < 5:
         return "und"
     import py3langid

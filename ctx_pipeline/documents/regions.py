@@ -31,7 +31,10 @@ _CODE = "highlight|codeblock|code|prism|sourcecode|mermaid|plantuml|raw|verbatim
 _ALWAYS_CODE = frozenset(["highlight", "codeblock", "prism", "sourcecode", "mermaid", "plantuml"])
 """The others may wrap a fence, or a whole page, which is Markdown then."""
 _CODE_DIRECTIVES = frozenset(
-    "code code-block code-cell sourcecode math mermaid literalinclude eval-rst parsed-literal toctree".split()
+    [
+        *("code", "code-block", "code-cell", "sourcecode", "math", "mermaid", "literalinclude", "eval-rst"),
+        *("parsed-literal", "toctree"),
+    ]
 )
 _ADMONITIONS = re.compile(
     r"[`~]*\s*\{(?:admonition|attention|caution|danger|dropdown|error|hint|important|note|seealso|tip|todo|warning|card"
@@ -155,9 +158,7 @@ class _Scan:
 
     def _tag(self, opening: re.Match[str]) -> int:
         name = (opening["liquid"] or opening["hugo"]).lower()
-        closing = (
-            rf"\{{%-?\s*end{name}\s*-?%\}}" if opening["liquid"] else rf"\{{\{{[<%]-?\s*/\s*{name}\s*-?[>%]\}}\}}"
-        )
+        closing = rf"\{{%-?\s*end{name}\s*-?%\}}" if opening["liquid"] else rf"\{{\{{[<%]-?\s*/\s*{name}\s*-?[>%]\}}\}}"
         end = self._after(closing, opening.end())
         if not end or self._line(end)[0].strip():
             return end or opening.end()
