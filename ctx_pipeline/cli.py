@@ -259,7 +259,6 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool, *, renew: bool) -
 @json_option
 def show(doc: str, as_json: bool) -> int:
     """Show a document's chunks and contexts. DOC is `<source>/<path>`, or a path below a source."""
-    from ctx_pipeline.display import printable
     from ctx_pipeline.inspection import document_rows, document_warnings
 
     pipeline = open_pipeline()

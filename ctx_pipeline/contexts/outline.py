@@ -82,20 +82,9 @@ class OutlineContextualizer:
         texts = [SEPARATOR.join(path) for path in paths]
         counts = self._count_tokens(texts)
         return {
-            path: text if count <= self._max_tokens else self._shorten(path)
+            path: text if count <= self._max_tokens else shortened_path(path, self._max_tokens, self._count_tokens)
             for path, text, count in zip(paths, texts, counts, strict=True)
         }
-
-    def _shorten(self, path: tuple[str, ...]) -> str:
-        candidates = [SEPARATOR.join((path[0], "…", *path[-kept:])) for kept in range(len(path) - 2, 0, -1)]
-        text = SEPARATOR.join((path[0], path[-1]) if len(path) > 1 else path)
-        while text:
-            candidates.append(text)
-            text = _beginning(text, len(text) * 3 // 4)
-        for candidate, count in zip(candidates, self._count_tokens(candidates), strict=True):
-            if count <= self._max_tokens:
-                return candidate
-        return ""
 
 
 class NoContextualizer:
@@ -172,6 +161,19 @@ def _tells(title: str, path: str) -> bool:
     if _HEXADECIMAL.fullmatch(re.sub(r"[\W_]", "", title)):  # an identifier that a program gave
         return False
     return any(letters.casefold() not in _EMPTY_NAMES for letters in _LETTERS.findall(title))
+
+
+def shortened_path(path: Sequence[str], max_tokens: int, count_tokens: Callable[[Sequence[str]], list[int]]) -> str:
+    """The text of a path without its middle, then without the end of what is left, as far as `max_tokens` demand."""
+    candidates = [SEPARATOR.join((path[0], "…", *path[-kept:])) for kept in range(len(path) - 2, 0, -1)]
+    text = SEPARATOR.join((path[0], path[-1]) if len(path) > 1 else path)
+    while text:
+        candidates.append(text)
+        text = _beginning(text, len(text) * 3 // 4)
+    for candidate, count in zip(candidates, count_tokens(candidates), strict=True):
+        if count <= max_tokens:
+            return candidate
+    return ""
 
 
 def _beginning(text: str, length: int) -> str:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ctx_pipeline.chunking.model import Chunk
-from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.blocks import INNER_CHARS, Block
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.documents.titles import own_title
@@ -95,12 +95,29 @@ def _view(
     parsed: Parsed, title: str, heading_path: tuple[str, ...], chunks: Sequence[Chunk], first: int, last: int
 ) -> View:
     own = tuple(chunks[first:last])
-    return View(title, heading_path, parsed.text[own[0].start : own[-1].end], first, own)
+    return View(title, heading_path, _read(parsed.text, own), first, own)
+
+
+def _read(text: str, chunks: Sequence[Chunk]) -> str:
+    """The text from the first chunk to the end of the last, without long parts that are not indexed."""
+    parts = []
+    start = chunks[0].start
+    for chunk, following in pairwise(chunks):
+        gap = text[chunk.end : following.start]
+        if len(gap) > INNER_CHARS and not gap.isspace():
+            parts.append(text[start : chunk.end])
+            start = following.start
+    return "\n\n".join([*parts, text[start : chunks[-1].end]])
 
 
 def _priorities(blocks: Sequence[Block], chunks: Sequence[Chunk]) -> list[tuple[int, bytes, bytes]]:
     """A heading's place is known by its path: editing what follows it moves no window. The text breaks ties."""
-    levels = {block.start: block.level for block in blocks if block.level}
+    levels = {}
+    lead: int | None = None
+    for block in blocks:
+        if block.level:
+            levels[block.start if lead is None else lead] = block.level
+        lead = (block.start if lead is None else lead) if block.kind == "lead" else None
     return [
         (
             _DEEPEST - levels[chunk.start] if chunk.start in levels else 0,

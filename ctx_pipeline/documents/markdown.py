@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from ctx_pipeline.documents.blocks import NEWLINE, TITLE_CHARS, Block, BlockKind, line_starts, trimmed
 from ctx_pipeline.documents.front_matter import front_matter_end
+from ctx_pipeline.documents.region_rules import CONTAINER, REGION, add_region_rules, region_environment
+from ctx_pipeline.documents.template_tags import closes_only, is_machinery, without_shortcodes
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 # everything down to the end of the document into the deepest block. Each level of quotes costs a pass over the lines.
 _MAX_QUOTE_DEPTH = 10
 _MAX_LIST_DEPTH = 24
+# Of a table's header row no more is of use; a table may have thousands of columns.
+_HEAD_CHARS = 1_000
 # Inline markup of a heading is parsed in its first characters only: brackets and asterisks cost quadratic time.
 _TITLE_SOURCE_CHARS = 1_000
 
@@ -45,13 +49,16 @@ _KINDS: dict[str, BlockKind] = {
     "bullet_list_open": "list",
     "ordered_list_open": "list",
     "list_item_open": "item",
+    f"{CONTAINER}_open": "admonition",
 }
-_CONTAINERS = frozenset(["quote", "list", "item"])
-_CONTAINER_ENDS = frozenset(["blockquote_close", "bullet_list_close", "ordered_list_close", "list_item_close"])
+_CONTAINERS = frozenset(["quote", "list", "item", "admonition"])
+_CONTAINER_ENDS = frozenset(
+    ["blockquote_close", "bullet_list_close", "ordered_list_close", "list_item_close", f"{CONTAINER}_close"]
+)
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """The document's blocks by CommonMark's block rules, with GFM tables and front matter.
+    """The document's blocks by CommonMark's block rules, with GFM tables and front matter, and see `regions`.
 
     Two departures, for the sake of time: link reference definitions are paragraphs, and markers nested deeper than
     10 quotes or 12 lists are text.
@@ -62,14 +69,16 @@ def markdown_blocks(text: str) -> list[Block]:
         blocks.append(Block("front_matter", *trimmed(text, 0, body_start)))
     lines = [*line_starts(text), len(text)][len(NEWLINE.findall(text, 0, body_start)) :]
     lines[0] = body_start
-    tokens = _block_parser().parse(text[body_start:].removeprefix("\ufeff"))
+    body = text[body_start:].removeprefix("\ufeff")
+    environment = region_environment(NEWLINE.sub("\n", body) if "\r" in body else body)
+    tokens = _block_parser(has_regions=bool(environment)).parse(body, environment)
     # What the parser takes for blank may hold characters that are not whitespace, such as a lone byte order mark.
     nodes = _nodes(tokens, _Titles(text)) or [_Node("paragraph", 0)]
     return [*blocks, *_blocks(text, lines, nodes, 0, len(lines) - 1)]
 
 
 @cache
-def _block_parser() -> MarkdownIt:
+def _block_parser(*, has_regions: bool) -> MarkdownIt:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import blockquote, list_block
 
@@ -82,7 +91,10 @@ def _block_parser() -> MarkdownIt:
         _within(_MAX_QUOTE_DEPTH, blockquote),
         {"alt": ["paragraph", "reference", "blockquote", "list"]},
     )
-    parser.parse("compiles the rule chains, which two threads must not do at once")
+    if has_regions:
+        add_region_rules(parser)
+    else:
+        parser.parse("compiles the rule chains, which two threads must not do at once")
     return parser
 
 
@@ -102,6 +114,7 @@ class _Node:
     line: int
     level: int = 0
     title: str = ""
+    head: tuple[str, ...] = ()
     children: list[_Node] = field(default_factory=list)
 
 
@@ -109,8 +122,9 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
     root: list[_Node] = []
     open_children = [root]
     heading = None
+    head: list[str] | None = None
     for token in tokens:
-        kind = _KINDS.get(token.type)
+        kind = token.meta["kind"] if token.type == REGION else _KINDS.get(token.type)
         if kind and token.map:
             node = _Node(kind, token.map[0])
             open_children[-1].append(node)
@@ -119,11 +133,20 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
             elif kind == "heading":
                 node.level = int(token.tag[1:])
                 heading = node
+            elif kind == "table":
+                head = [] if token.type != REGION else None
+                node.head = token.meta.get("head", ())
         elif token.type in _CONTAINER_ENDS:
             open_children.pop()
         elif heading and token.type == "inline":
             heading.title = titles.plain(token.content)
             heading = None
+        elif head is not None:
+            if token.type == "inline" and sum(map(len, head)) < _HEAD_CHARS:
+                head.append(titles.plain(token.content))
+            elif token.type == "thead_close":
+                open_children[-1][-1].head = tuple(head)
+                head = None
     return root
 
 
@@ -137,7 +160,10 @@ def _blocks(text: str, lines: Sequence[int], nodes: Sequence[_Node], first: int,
         start, end = trimmed(text, lines[line], lines[next_line])
         if start < end:
             children = _blocks(text, lines, node.children, line, next_line) if node.children else ()
-            blocks.append(Block(node.kind, start, end, children, node.level, node.title))
+            kind = node.kind
+            if kind in ("paragraph", "html") and is_machinery(text, start, end):
+                kind = "tail" if closes_only(text, start, end) else "lead"
+            blocks.append(Block(kind, start, end, children, node.level, node.title, node.head))
     return tuple(blocks)
 
 
@@ -153,7 +179,7 @@ class _Titles:
             attributes = source.rfind("{")
             if _ATTRIBUTE_LIST.fullmatch(source, max(attributes, 0)):
                 source = source[:attributes]
-        source = source[:_TITLE_SOURCE_CHARS]
+        source = without_shortcodes(source[:_TITLE_SOURCE_CHARS])
         if _INLINE_MARKUP.search(source):
             [inline] = _inline_parser().parseInline(source, self._references() if "[" in source else {})
             source = "".join(_plain_text(inline.children or []))

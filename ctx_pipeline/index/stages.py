@@ -21,6 +21,7 @@ from ctx_pipeline.contexts.model import (
     Progress,
 )
 from ctx_pipeline.documents.model import Document
+from ctx_pipeline.documents.structure import has_indexed_text
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Failure, Ledger, LedgerRow, Met, failure_of
@@ -151,7 +152,7 @@ class StageRunner:
         for outcome in stored:
             with isolated(outcome):
                 kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CHUNKS)
-                self._require(bool(kept) or not self._chunker.split(_document(outcome).parsed), outcome, Stage.CHUNKS)
+                self._require(bool(kept) or not has_indexed_text(_document(outcome).parsed), outcome, Stage.CHUNKS)
                 outcome.chunks = [rows.chunk_from_row(row) for row in kept]
 
     def _contexts(self, outcomes: Sequence[Outcome]) -> None:
