@@ -54,7 +54,7 @@ def document_views(parsed: Parsed, chunks: Sequence[Chunk], window_tokens: int) 
     """
     if not chunks:
         return []
-    title = content_title(parsed.text, parsed.metadata, markdown=_is_markdown(parsed))
+    title = content_title(parsed.text, parsed.metadata, parsed.media_type)
     if _tokens(chunks) <= window_tokens:
         return [_view(parsed, title, (), chunks, 0, len(chunks))]
     return [
@@ -67,7 +67,7 @@ def beginning(parsed: Parsed, chunks: Sequence[Chunk], most_tokens: int) -> View
     """One view of as many first chunks as have at most `most_tokens` (o200k_base), at least one."""
     sizes = accumulate(chunk.tokens + 1 for chunk in chunks)
     last = max(1, sum(size - 1 <= most_tokens for size in sizes))
-    title = content_title(parsed.text, parsed.metadata, markdown=_is_markdown(parsed))
+    title = content_title(parsed.text, parsed.metadata, parsed.media_type)
     return _view(parsed, title, (), chunks, 0, last)
 
 
@@ -111,10 +111,6 @@ def _priorities(parsed: Parsed, chunks: Sequence[Chunk]) -> list[tuple[int, byte
 
 def _tokens(chunks: Sequence[Chunk]) -> int:
     return sum(chunk.tokens for chunk in chunks) + len(chunks) - 1
-
-
-def _is_markdown(parsed: Parsed) -> bool:
-    return parsed.media_type == "text/markdown"
 
 
 def _hash(text: str) -> bytes:

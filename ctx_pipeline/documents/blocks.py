@@ -8,8 +8,10 @@ from itertools import accumulate
 from typing import Literal
 
 BlockKind = Literal[
-    "front_matter", "heading", "paragraph", "fence", "code", "table", "html", "rule", "quote", "list", "item"
-]
+    "front_matter", "heading", "paragraph", "fence", "code", "table", "html", "rule", "quote", "list", "item", "record",
+    "skipped",
+]  # fmt: skip
+"""A record is a message, a line of a log or some of a table of data; what is skipped is not indexed."""
 
 TITLE_CHARS = 200
 

@@ -7,13 +7,13 @@ paragraphs, because their rule takes quadratic time over a list of definitions, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ctx_pipeline.documents.blocks import NEWLINE, TITLE_CHARS, Block, BlockKind, line_starts, trimmed
+from ctx_pipeline.documents.nodes import Node, node_blocks
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -70,8 +70,8 @@ def markdown_blocks(text: str) -> list[Block]:
     lines[0] = body_start
     tokens = _block_parser().parse(text[body_start:].removeprefix("\ufeff"))
     # What the parser takes for blank may hold characters that are not whitespace, such as a lone byte order mark.
-    nodes = _nodes(tokens, _Titles(text)) or [_Node("paragraph", 0)]
-    return [*blocks, *_blocks(text, lines, nodes, 0, len(lines) - 1)]
+    nodes = _nodes(tokens, _Titles(text)) or [Node("paragraph", 0)]
+    return [*blocks, *node_blocks(text, lines, nodes, 0, len(lines) - 1)]
 
 
 def front_matter(text: str) -> dict[str, object]:
@@ -142,23 +142,14 @@ def _within(depth: int, rule: _BlockRule) -> _BlockRule:
     return limited
 
 
-@dataclass(slots=True)
-class _Node:
-    kind: BlockKind
-    line: int
-    level: int = 0
-    title: str = ""
-    children: list[_Node] = field(default_factory=list)
-
-
-def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
-    root: list[_Node] = []
+def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[Node]:
+    root: list[Node] = []
     open_children = [root]
     heading = None
     for token in tokens:
         kind = _KINDS.get(token.type)
         if kind and token.map:
-            node = _Node(kind, token.map[0])
+            node = Node(kind, token.map[0])
             open_children[-1].append(node)
             if kind in _CONTAINERS:
                 open_children.append(node.children)
@@ -171,20 +162,6 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
             heading.title = titles.plain(token.content)
             heading = None
     return root
-
-
-def _blocks(text: str, lines: Sequence[int], nodes: Sequence[_Node], first: int, last: int) -> tuple[Block, ...]:
-    """Blocks of sibling nodes that share the lines `first` to `last` (exclusive): each up to where the next begins.
-
-    So a line that belongs to no node, such as a lone quote marker between two paragraphs, goes to the one before it.
-    """
-    blocks = []
-    for node, (line, next_line) in zip(nodes, pairwise([first, *(node.line for node in nodes[1:]), last]), strict=True):
-        start, end = trimmed(text, lines[line], lines[next_line])
-        if start < end:
-            children = _blocks(text, lines, node.children, line, next_line) if node.children else ()
-            blocks.append(Block(node.kind, start, end, children, node.level, node.title))
-    return tuple(blocks)
 
 
 class _Titles:

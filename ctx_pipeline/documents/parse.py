@@ -13,12 +13,14 @@ from typing import Any
 from ctx_pipeline.documents.blocks import TITLE_CHARS, Block
 from ctx_pipeline.documents.markdown import front_matter, markdown_blocks
 from ctx_pipeline.documents.model import Parsed
+from ctx_pipeline.documents.rst import rst_blocks
 from ctx_pipeline.errors import PermanentError
 
-VERSION = 1
+VERSION = 2
 """Raised when the same bytes would give other text, title, language or metadata."""
 
 MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
+RST_SUFFIXES = frozenset({".rst", ".rest"})
 HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
 SOURCE_SUFFIXES = frozenset(
     {
@@ -48,7 +50,7 @@ def parse(data: bytes, path: str) -> Parsed:
     return Parsed(
         text=text,
         media_type=_media_type(suffix),
-        title=content_title(text, metadata, markdown=is_markdown) or _cut(title_from_path(path)),
+        title=content_title(text, metadata, _media_type(suffix)) or _cut(title_from_path(path)),
         language=detect_language(text),
         metadata=metadata,
     )
@@ -57,17 +59,21 @@ def parse(data: bytes, path: str) -> Parsed:
 def _media_type(suffix: str) -> str:
     if suffix in MARKDOWN_SUFFIXES:
         return "text/markdown"
+    if suffix in RST_SUFFIXES:
+        return "text/x-rst"
     if suffix in HTML_SUFFIXES:
         return "text/html"
     return "text/x-source" if suffix in SOURCE_SUFFIXES else "text/plain"
 
 
-def content_title(text: str, metadata: Mapping[str, object], *, markdown: bool) -> str:
+def content_title(text: str, metadata: Mapping[str, object], media_type: str) -> str:
     """The title that the document gives itself in its front matter or a heading; empty when it has none."""
     named = metadata.get("title")
     title = " ".join(str(named).split()) if isinstance(named, str | int | float) else ""
-    if not title and markdown:
+    if not title and media_type == "text/markdown":
         title = _first_heading(text)
+    elif not title and media_type == "text/x-rst":
+        title = _only_top_heading(text)
     return _cut(title)
 
 
@@ -108,6 +114,12 @@ def _first_heading(text: str) -> str:
         if level_one:
             return level_one.title
     return headings[0].title if headings else ""
+
+
+def _only_top_heading(text: str) -> str:
+    """The only heading of level 1, where it stands near the beginning."""
+    top = [block for block in rst_blocks(text) if block.level == 1]
+    return top[0].title if len(top) == 1 and top[0].start < BEGINNING_CHARACTERS else ""
 
 
 def _json_object(values: Mapping[Any, Any]) -> dict[str, object]:
