@@ -11,11 +11,11 @@ from itertools import accumulate
 from ctx_pipeline.chunking.boundaries import character_cuts, pieces
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.blocks import Block, line_starts
+from ctx_pipeline.documents.blocks import Block, line_starts, page_at, page_breaks
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
 
 _WORD = re.compile(r"\S+")
@@ -41,11 +41,18 @@ class FixedChunker:
         """See Chunker."""
         text = parsed.text
         windows = list(_Windows(text, _words(text, self._limit), self._limit, self._overlap))
-        lines = line_starts(text)
+        lines, pages = line_starts(text), page_breaks(text)
         blocks = document_blocks(text, parsed.media_type)
         return [
             Chunk(
-                w.start, w.end, bisect_right(lines, w.start), text[w.start : w.end], path, w.tokens, w.embedder_tokens
+                w.start,
+                w.end,
+                bisect_right(lines, w.start),
+                text[w.start : w.end],
+                path,
+                w.tokens,
+                w.embedder_tokens,
+                page_at(pages, w.start),
             )
             for w, path in zip(windows, _heading_paths(blocks, windows), strict=True)
         ]
@@ -153,7 +160,7 @@ class _Windows:
 
 def _heading_paths(blocks: Sequence[Block], windows: Sequence[_Window]) -> Iterator[tuple[str, ...]]:
     headings = [block for block in blocks if block.kind == "heading"]
-    content = [block for block in blocks if block.kind not in ("heading", "front_matter")]
+    content = [block for block in blocks if block.kind not in ("heading", "front_matter", "skipped")]
     path: list[Block] = []
     next_heading = next_content = 0
     for window in windows:

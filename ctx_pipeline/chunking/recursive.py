@@ -20,12 +20,10 @@ from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Packing, pack
 from ctx_pipeline.chunking.units import Range, Unit
 from ctx_pipeline.documents.blocks import Block
-from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.model import Parsed
-from ctx_pipeline.documents.plain_text import plain_blocks
 from ctx_pipeline.documents.structure import document_blocks
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
 
 
@@ -50,7 +48,7 @@ def split(text: str, *, markdown: bool, limit: SizeLimit, overlap: int = 0) -> l
     With `overlap`, a chunk other than its section's first also begins with whole sentences from the end of the one
     before, up to that many tokens of o200k_base. A blank text has no chunks.
     """
-    return split_blocks(text, markdown_blocks(text) if markdown else plain_blocks(text), limit, overlap)
+    return split_blocks(text, document_blocks(text, "text/markdown" if markdown else "text/plain"), limit, overlap)
 
 
 def split_blocks(text: str, blocks: Sequence[Block], limit: SizeLimit, overlap: int) -> list[Chunk]:

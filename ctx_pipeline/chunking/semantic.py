@@ -22,7 +22,7 @@ from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.embedding.protocol import Embedder
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text, vectors and settings would give other spans."""
 
 _TINY_SHARE = 8

@@ -25,7 +25,7 @@ from ctx_pipeline.chunking.units import Range, Unit
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
 
 _SMALL_SHARE = 4

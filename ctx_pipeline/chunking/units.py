@@ -17,6 +17,7 @@ from ctx_pipeline.chunking.boundaries import (
     word_cuts,
 )
 from ctx_pipeline.chunking.model import SizeLimit
+from ctx_pipeline.chunking.record_packing import priorities
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import Block, BlockKind
 
@@ -37,12 +38,17 @@ _CODE: _Steps = ((code_paragraph_cuts, True), (code_line_cuts, True), *_WORDS)
 _STEPS: dict[BlockKind, _Steps] = {
     "table": ((row_cuts, True), *_WORDS),
     "front_matter": _LINES,
+    "record": ((line_cuts, True), *_PROSE),
     "fence": _CODE,
     "code": _CODE,
     "html": _CODE,
 }
 WHOLE: frozenset[BlockKind] = frozenset(["table", "fence", "code"])
 """Blocks that are divided only where they do not fit a chunk alone."""
+
+
+NOT_INDEXED: frozenset[BlockKind] = frozenset(["skipped"])
+"""Blocks that no chunk begins or ends with: those at the edge of a chunk are left out of it."""
 
 
 @dataclass(slots=True)
@@ -61,6 +67,8 @@ class Unit:
     title: str = ""
     sticky: bool = False
     """Belongs with what follows: a heading, the head of a table that is split."""
+    priority: int = 0
+    """Of a record: the higher, the rather a chunk begins with it."""
     tokens: int = -1
     embedder_tokens: int = -1
     gap_tokens: int = 0
@@ -94,11 +102,16 @@ def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: S
             else:
                 parts.append(unit)
         units = parts
+    records = [unit for unit in units if unit.kind == "record"]
+    for unit, priority in zip(records, priorities([text[u.start : u.end] for u in records]), strict=True):
+        unit.priority = priority
     return units
 
 
 def _units(blocks: Sequence[Block], gap_start: int, *, nested: bool) -> Iterator[Unit]:
     for block in blocks:
+        if block.kind in NOT_INDEXED:
+            continue
         yield Unit(
             block.start,
             block.end,
@@ -157,8 +170,8 @@ def _with_leads(units: Sequence[Unit], limit: SizeLimit) -> Iterator[tuple[Unit,
 
 def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Unit]:
     """The unit's parts by the coarsest way that divides it, without the last `steps_left` ways; else the unit."""
-    if unit.children:
-        return list(_units(unit.children, unit.gap_start, nested=True))
+    if unit.children and (children := list(_units(unit.children, unit.gap_start, nested=True))):
+        return children
     # Parts of a sixteenth of the limit, at about four characters a token, waste little of a chunk.
     small_chars = max(1, min(limit.max_tokens, limit.embedder_tokens) // 4)
     while len(unit.steps) > steps_left:
@@ -166,7 +179,7 @@ def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Uni
         spans = pieces(text, unit.start, unit.end, cutter, small_chars if joins_small else 1)
         if len(spans) > 1:
             gap_starts = [unit.gap_start, *(end for _, end in spans)]
-            kind: BlockKind = "front_matter" if unit.kind == "front_matter" else "paragraph"
+            kind: BlockKind = unit.kind if unit.kind in ("front_matter", "record") else "paragraph"
             parts = [
                 Unit(*span, gap_start, unit.steps, kind=kind)
                 for span, gap_start in zip(spans, gap_starts, strict=False)
