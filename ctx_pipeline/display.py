@@ -32,8 +32,12 @@ def hits_table(hits: Sequence[Hit], query: str) -> Table:
         passage = Text(printable(hit.context), style="dim")
         passage.append("\n" if hit.context else "")
         passage.append(snippet(hit.text, query), style="not dim")
-        table.add_row(str(rank), legs, Text(one_line(f"{hit.doc_id}:{hit.line}")), passage)
+        table.add_row(str(rank), legs, Text(one_line(f"{hit.doc_id}:{hit.line}{_page(hit.page)}")), passage)
     return table
+
+
+def _page(number: int | None) -> str:
+    return "" if number is None else f", page {number}"
 
 
 def rerank_line(report: Reranked) -> str:
@@ -82,8 +86,8 @@ def chunk_blocks(rows: Sequence[Mapping[str, Any]]) -> str:
         status = row["status"] or "no context"
         reason = f": {row['reason']}" if row["reason"] else ""
         blocks.append(
-            f"--- {one_line(row['chunk_id'])}  line {row['line']}, characters {row['start']}-{row['end']}, "
-            f"{row['tokens']} tokens\n"
+            f"--- {one_line(row['chunk_id'])}  line {row['line']}{_page(row['page'])}, "
+            f"characters {row['start']}-{row['end']}, {row['tokens']} tokens\n"
             f"context ({status}{one_line(reason)}): {row['context'] or '-'}\n\n"
             f"{row['text'].replace(chr(9), '    ')}"
         )

@@ -132,7 +132,7 @@ def test_only_markdown_has_headings_and_front_matter() -> None:
     for path in ("a.md", "A.MD", "a.markdown", "a.mdx"):
         parsed = parse(data, path)
         assert (parsed.title, parsed.media_type, parsed.metadata) == ("Front", "text/markdown", {"title": "Front"})
-    for path in ("note.txt", "note.rst", "note"):
+    for path in ("note.txt", "note"):
         parsed = parse(data, path)
         assert (parsed.title, parsed.media_type, parsed.metadata) == ("note", "text/plain", {})
 

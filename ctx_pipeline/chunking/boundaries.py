@@ -22,6 +22,9 @@ _FENCE_OPENING = re.compile(r"[>\s*+\-\d.)]*(?:`{3}|~{3}|:{3}|\{%|\{\{[<%])[^\r\
 _FENCE_CLOSING = re.compile(r"[>\s]*(?:`{3,}|~{3,}|:{3,}|\{%-?\s*end[^\r\n]*%\}|\{\{[<%]\s*/[^\r\n]*\}\})\s*")
 _HTML = re.compile(r"[>\s*+\-\d.)]*<")
 
+_GRID_BORDER = re.compile(r"\s*\+[-=+]+\+\s*\Z")
+_SIMPLE_BORDER = re.compile(r"\s*=+(?: +=+)+\s*\Z")
+
 # Joined emoji have up to 11 code points; longer runs of combining marks are cut so that no text defeats the limits.
 _MAX_GRAPHEME_CHARS = 16
 _ZERO_WIDTH_JOINER = "\u200d"
@@ -40,9 +43,25 @@ def line_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int
 
 
 def row_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
-    """At every line of a table but the second, which underlines its head; in HTML at every row but the first."""
+    """At every row of a table but those of its head.
+
+    The head is a line and what underlines it; in HTML the first row; in a table drawn with `+---+` or `===  ===` what
+    is above the first border of `=`, or else the first row. There a row may have several lines.
+    """
     rows = row_starts(text, start, end)[1:] if _HTML.match(text, start, end) else []
-    return rows or list(line_cuts(text, start, end, piece_chars))[1:]
+    if rows:
+        return rows
+    cuts = list(line_cuts(text, start, end, piece_chars))
+    lines = [text[line:following] for line, following in pairwise([start, *cuts, end])]
+    is_grid = _GRID_BORDER.match(lines[0])
+    if not is_grid and not _SIMPLE_BORDER.match(lines[0]):
+        return cuts[1:]
+    borders = [number for number, line in enumerate(lines) if (_GRID_BORDER if is_grid else _SIMPLE_BORDER).match(line)]
+    if is_grid:
+        head = next((number for number in borders if "=" in lines[number]), (borders[1:] or [0])[0])
+        return [cuts[number] for number in borders if head <= number < len(cuts)]
+    head = borders[1] if len(borders) > 2 else 0
+    return [cuts[number - 1] for number, line in enumerate(lines) if number > head and line[:1].strip(" =\t\r\n")]
 
 
 def code_paragraph_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:

@@ -11,7 +11,7 @@ from ctx_pipeline.chunking.boundaries import character_cuts, pieces
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import clipped
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.blocks import NO_CONTENT, Block, Span, line_starts
+from ctx_pipeline.documents.blocks import NO_CONTENT, Block, Span, line_starts, page_at, page_breaks
 from ctx_pipeline.documents.left_out import is_long, left_out_spans
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
@@ -40,7 +40,7 @@ class FixedChunker:
     def split(self, parsed: Parsed) -> list[Chunk]:
         """See Chunker."""
         text = parsed.text
-        lines = line_starts(text)
+        lines, pages = line_starts(text), page_breaks(text)
         blocks = document_blocks(text, parsed.media_type)
         left_out = list(left_out_spans(blocks))
         windows = [
@@ -57,6 +57,7 @@ class FixedChunker:
                 heading_path=path,
                 tokens=w.tokens,
                 embedder_tokens=w.embedder_tokens,
+                page=page_at(pages, w.start),
                 left_out=clipped(left_out, w.start, w.end),
             )
             for w, path in zip(windows, _heading_paths(blocks, windows), strict=True)

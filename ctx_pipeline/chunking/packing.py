@@ -12,13 +12,16 @@ from itertools import accumulate
 
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.overlap import overlapping_spans
+from ctx_pipeline.chunking.record_packing import record_ranges
 from ctx_pipeline.chunking.sections import joined
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.chunking.units import Range, Unit, fitting_units
-from ctx_pipeline.documents.blocks import Block, Span, line_starts
+from ctx_pipeline.documents.blocks import Block, Span, line_starts, page_at, page_breaks
 from ctx_pipeline.documents.left_out import left_out_spans
 
 _MAX_LEVEL = 6
+_LEAD_SHARE = 4
+"""What stands before a run of records is in its first chunk where a chunk has room for this many of its size."""
 
 Plan = Callable[[set[int]], list[list[Range]]]
 """From places where a chunk has to end (positions of units) to chunks, grouped by section, in order."""
@@ -72,7 +75,7 @@ class Packing:
         own_starts = [span[0] for span in spans]
         if self._overlap:
             spans = overlapping_spans(text, units, sections, spans, self._limit, self._overlap)
-        lines, ends = line_starts(text), [unit.end for unit in units]
+        lines, pages, ends = line_starts(text), page_breaks(text), [unit.end for unit in units]
         return [
             Chunk(
                 start=start,
@@ -82,6 +85,7 @@ class Packing:
                 heading_path=path,
                 tokens=tokens,
                 embedder_tokens=embedder_tokens,
+                page=page_at(pages, start),
                 table_head=_table_head(units[bisect_right(ends, start)], start),
                 left_out=clipped(self._left_out, start, end),
             )
@@ -121,6 +125,11 @@ class Estimates:
             self._embedder_tokens[last] - self._embedder_tokens[first] - unit.gap_embedder_tokens,
         )
 
+    def within(self, first: int, last: int, chunks: float) -> bool:
+        """Whether the range is no larger than so many chunks."""
+        tokens, embedder_tokens = self.size(first, last)
+        return tokens <= chunks * self.limit.max_tokens and embedder_tokens <= chunks * self.limit.embedder_tokens
+
     def fit(self, first: int, last: int, times: int = 1) -> bool:
         """Whether a chunk has room for `times` as much as the range."""
         tokens, embedder_tokens = self.size(first, last)
@@ -128,7 +137,43 @@ class Estimates:
 
 
 def pack(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
-    """The section's chunks: greedy, but broken at `breaks` and, rather than inside a subsection, before its heading."""
+    """The section's chunks: greedy, but runs of records that exceed a chunk are cut by their priorities."""
+    chunks = []
+    start = section[0]
+    for first, records_first, last in _record_runs(units, section, estimates):
+        if start < first:
+            chunks += _packed(units, (start, first), estimates, breaks)
+        cuts = [-2 if units[max(cut - 1, 0)].sticky else -1 for cut in range(first, records_first)]
+        cuts += [unit.priority for unit in units[records_first:last]]
+        if first < records_first:
+            cuts[records_first - first] = -1 - units[records_first - 1].sticky
+        chunks += record_ranges(first, last, cuts, estimates.within, breaks)
+        start = last
+    return chunks + (_packed(units, (start, section[1]), estimates, breaks) if start < section[1] else [])
+
+
+def _record_runs(units: Sequence[Unit], section: Range, estimates: Estimates) -> Iterator[tuple[int, int, int]]:
+    """Runs of records that exceed a chunk: where what leads to one begins, where it does itself, and where it ends."""
+    start, position = section
+    while start < section[1]:
+        position = start
+        while position < section[1] and units[position].kind != "record":
+            position += 1
+        last = position
+        while last < section[1] and units[last].kind == "record":
+            last += 1
+        if position < last and not estimates.fit(position, last):
+            first = position
+            while first > start and units[first - 1].sticky:
+                first -= 1
+            if first > start == section[0] and estimates.fit(start, position, _LEAD_SHARE):
+                first = start
+            yield first, position, last
+        start = max(last, start + 1)
+
+
+def _packed(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
+    """Greedy, but broken at `breaks` and, rather than inside a subsection, before its heading."""
     chunks = []
     start, end = section
     together = bundles(units, section, estimates, breaks)

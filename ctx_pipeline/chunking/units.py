@@ -17,6 +17,7 @@ from ctx_pipeline.chunking.boundaries import (
     word_cuts,
 )
 from ctx_pipeline.chunking.model import SizeLimit
+from ctx_pipeline.chunking.record_packing import priorities
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import INNER_CHARS, NO_CONTENT, NOT_INDEXED, Block, BlockKind
 from ctx_pipeline.documents.left_out import indexed_spans, is_long, left_out_spans
@@ -37,6 +38,7 @@ _PROSE: _Steps = ((sentence_cuts, True), *_LINES)
 _CODE: _Steps = ((code_paragraph_cuts, True), (code_line_cuts, True), *_WORDS)
 _STEPS: dict[BlockKind, _Steps] = {
     "table": ((row_cuts, True), *_LINES),
+    "record": ((line_cuts, True), *_PROSE),
     "fence": _CODE,
     "code": _CODE,
     "html": _CODE,
@@ -75,6 +77,8 @@ class Unit:
     """The table that this is a part of."""
     head: tuple[str, ...] = ()
     """Of a table."""
+    priority: int = 0
+    """Of a record: the higher, the rather a chunk begins with it."""
     tokens: int = -1
     embedder_tokens: int = -1
     gap_tokens: int = 0
@@ -109,6 +113,9 @@ def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: S
             else:
                 parts.append(unit)
         units = parts
+    records = [unit for unit in units if unit.kind == "record"]
+    for unit, priority in zip(records, priorities([text[u.start : u.end] for u in records]), strict=True):
+        unit.priority = priority
     return units
 
 
@@ -198,8 +205,7 @@ def _with_leads(units: Sequence[Unit], limit: SizeLimit) -> Iterator[tuple[Unit,
 
 def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Unit]:
     """The unit's parts by the coarsest way that divides it, without the last `steps_left` ways; else the unit."""
-    if unit.children:
-        parts = list(_units(text, unit.children, unit.gap_start, nested=True))
+    if unit.children and (parts := list(_units(text, unit.children, unit.gap_start, nested=True))):
         parts[0].apart |= unit.apart
         return parts
     # Parts of a sixteenth of the limit, at about four characters a token, waste little of a chunk.
@@ -211,8 +217,9 @@ def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Uni
             gap_starts = [unit.gap_start, *(end for _, end in spans)]
             begins_table = unit.kind == "table" and (unit.table is None or unit.table.start == unit.start)
             table = unit.table or (DividedTable(unit.start, unit.head) if unit.kind == "table" else None)
+            kind: BlockKind = "record" if unit.kind == "record" else "paragraph"
             parts = [
-                Unit(*span, gap_start, unit.steps, table=table)
+                Unit(*span, gap_start, unit.steps, kind=kind, table=table)
                 for span, gap_start in zip(spans, gap_starts, strict=False)
             ]
             parts[0].level, parts[0].title, parts[0].apart = unit.level, unit.title, unit.apart

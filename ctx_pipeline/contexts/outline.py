@@ -117,8 +117,8 @@ class _Outline:
 
     def __init__(self, document: Document, chunks: Sequence[Chunk]) -> None:
         parsed = document.parsed
-        # In Markdown the headings are the outline, and code is an example.
-        text = "" if parsed.media_type == "text/markdown" else parsed.text
+        # In Markdown and reStructuredText the headings are the outline, and code is an example.
+        text = "" if parsed.media_type in ("text/markdown", "text/x-rst") else parsed.text
         self._path = document.doc_id.partition("/")[2]
         self._title = parsed.title if _tells(parsed.title, self._path) else ""
         self._definitions = Definitions(text)

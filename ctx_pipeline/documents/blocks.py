@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
@@ -20,13 +22,14 @@ BlockKind = Literal[
     "list",
     "item",
     "admonition",
+    "record",
     "lead",
     "tail",
     "skipped",
 ]
-"""A `lead` says nothing itself and belongs with what follows: an anchor, imports of MDX, a tag that opens something. A
-`tail` is a tag that closes something and belongs with what precedes. `skipped` is what no reader sees: a comment, the
-bytes of an image."""
+"""A `record` is a message, a line of a log or some of a table of data. A `lead` says nothing itself and belongs with
+what follows: an anchor, imports of MDX, a tag that opens something. A `tail` is a tag that closes something and belongs
+with what precedes. `skipped` is what no reader sees: a comment, the bytes of an image."""
 
 NOT_INDEXED: frozenset[BlockKind] = frozenset(["front_matter", "skipped"])
 """Blocks that lie in no chunk; only short comments may lie inside the span of one."""
@@ -42,6 +45,7 @@ Span = tuple[int, int]
 """Start and end of characters, end exclusive."""
 
 NEWLINE = re.compile(r"\r\n?|\n")
+_FORM_FEED = re.compile("\f")
 _NEWLINE_AND_SPACE = re.compile(r"[\r\n]\s+")
 
 
@@ -76,6 +80,16 @@ def line_starts(text: str) -> list[int]:
     if "\r" in text:
         return [0, *(newline.end() for newline in NEWLINE.finditer(text))]
     return list(accumulate((len(line) + 1 for line in text.split("\n")[:-1]), initial=0))
+
+
+def page_breaks(text: str) -> list[int]:
+    """Offsets of the form feeds, which end pages."""
+    return [feed.start() for feed in _FORM_FEED.finditer(text)] if "\f" in text else []
+
+
+def page_at(breaks: Sequence[int], offset: int) -> int | None:
+    """The page, from 1, on which a character of a text with these page breaks stands; None in a text without pages."""
+    return bisect_right(breaks, offset) + 1 if breaks else None
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:

@@ -7,14 +7,13 @@ paragraphs, because their rule takes quadratic time over a list of definitions, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ctx_pipeline.documents.blocks import NEWLINE, TITLE_CHARS, Block, BlockKind, line_starts, trimmed
 from ctx_pipeline.documents.front_matter import front_matter_end
+from ctx_pipeline.documents.nodes import Node, node_blocks
 from ctx_pipeline.documents.region_rules import CONTAINER, REGION, add_region_rules, region_environment
 from ctx_pipeline.documents.template_tags import closes_only, is_machinery, without_shortcodes
 
@@ -73,8 +72,8 @@ def markdown_blocks(text: str) -> list[Block]:
     environment = region_environment(NEWLINE.sub("\n", body) if "\r" in body else body)
     tokens = _block_parser(has_regions=bool(environment)).parse(body, environment)
     # What the parser takes for blank may hold characters that are not whitespace, such as a lone byte order mark.
-    nodes = _nodes(tokens, _Titles(text)) or [_Node("paragraph", 0)]
-    return [*blocks, *_blocks(text, lines, nodes, 0, len(lines) - 1)]
+    nodes = _nodes(tokens, _Titles(text)) or [Node("paragraph", 0)]
+    return [*blocks, *node_blocks(text, lines, nodes, 0, len(lines) - 1, _kind)]
 
 
 @cache
@@ -108,25 +107,15 @@ def _within(depth: int, rule: _BlockRule) -> _BlockRule:
     return limited
 
 
-@dataclass(slots=True)
-class _Node:
-    kind: BlockKind
-    line: int
-    level: int = 0
-    title: str = ""
-    head: tuple[str, ...] = ()
-    children: list[_Node] = field(default_factory=list)
-
-
-def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
-    root: list[_Node] = []
+def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[Node]:
+    root: list[Node] = []
     open_children = [root]
     heading = None
     head: list[str] | None = None
     for token in tokens:
         kind = token.meta["kind"] if token.type == REGION else _KINDS.get(token.type)
         if kind and token.map:
-            node = _Node(kind, token.map[0])
+            node = Node(kind, token.map[0])
             open_children[-1].append(node)
             if kind in _CONTAINERS:
                 open_children.append(node.children)
@@ -150,21 +139,11 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
     return root
 
 
-def _blocks(text: str, lines: Sequence[int], nodes: Sequence[_Node], first: int, last: int) -> tuple[Block, ...]:
-    """Blocks of sibling nodes that share the lines `first` to `last` (exclusive): each up to where the next begins.
-
-    So a line that belongs to no node, such as a lone quote marker between two paragraphs, goes to the one before it.
-    """
-    blocks = []
-    for node, (line, next_line) in zip(nodes, pairwise([first, *(node.line for node in nodes[1:]), last]), strict=True):
-        start, end = trimmed(text, lines[line], lines[next_line])
-        if start < end:
-            children = _blocks(text, lines, node.children, line, next_line) if node.children else ()
-            kind = node.kind
-            if kind in ("paragraph", "html") and is_machinery(text, start, end):
-                kind = "tail" if closes_only(text, start, end) else "lead"
-            blocks.append(Block(kind, start, end, children, node.level, node.title, node.head))
-    return tuple(blocks)
+def _kind(text: str, kind: BlockKind, start: int, end: int) -> BlockKind:
+    """What tags and anchors alone say nothing of goes with the blocks beside it."""
+    if kind in ("paragraph", "html") and is_machinery(text, start, end):
+        return "tail" if closes_only(text, start, end) else "lead"
+    return kind
 
 
 class _Titles:

@@ -20,6 +20,7 @@ VERSION = 2
 """Raised when the same bytes would give other text, title, language or metadata."""
 
 MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
+RST_SUFFIXES = frozenset({".rst", ".rest"})
 HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
 SOURCE_SUFFIXES = frozenset(
     {
@@ -54,6 +55,8 @@ def parse(data: bytes, path: str) -> Parsed:
 def _media_type(suffix: str) -> str:
     if suffix in MARKDOWN_SUFFIXES:
         return "text/markdown"
+    if suffix in RST_SUFFIXES:
+        return "text/x-rst"
     if suffix in HTML_SUFFIXES:
         return "text/html"
     return "text/x-source" if suffix in SOURCE_SUFFIXES else "text/plain"
