@@ -99,6 +99,7 @@ def refresh(
         summary = Summary(
             unchanged=plan.unchanged,
             skipped=len(plan.skipped),
+            not_indexed=plan.not_indexed,
             standing=plan.failed,
             warnings=plan.warnings + context_warnings(plan.contexts),
         )
@@ -140,6 +141,8 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
         f"documents  {summary.added} added, {summary.changed} changed, {summary.removed} removed, "
         f"{summary.unchanged} unchanged, {summary.failed} failed, {summary.skipped} skipped"
     )
+    for line in _left_out_lines(summary):
+        click.echo(line)
     if pipeline.method_note:
         click.echo(f"method     {pipeline.method_note}")
     if summary.run_id is None:
@@ -164,6 +167,17 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
         click.echo(f"switched   search now uses {summary.switched_to}")
     click.echo(f"storage    {pipeline.store.uri}")
     click.echo(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
+
+
+def _left_out_lines(summary: Summary) -> list[str]:
+    """The documents that were removed, by name, and the files that no pattern names, by extension."""
+    from ctx_pipeline.display import printable
+
+    lines = [f"removed    {printable(doc_id)}" for doc_id in summary.removed_documents[:LISTED]]
+    if summary.removed > LISTED:
+        lines.append(f"removed    … and {summary.removed - LISTED} more")
+    words = printable(summary.not_indexed.words())
+    return lines + [f"not indexed: {words}"] * bool(words)
 
 
 def _planned_words(summary: Summary) -> str:
@@ -202,7 +216,13 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
     costs = pipeline.context_plan(plan)
     if as_json:
         owed = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
-        found = {"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}
+        found = {
+            "documents": counts,
+            "work": owed,
+            "removed": plan.removed,
+            "not_indexed": plan.not_indexed.to_json(),
+            "warnings": plan.warnings,
+        }
         if costs is not None:
             from ctx_pipeline.costs import contexts_json
 
@@ -210,6 +230,10 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool) -> None:
         click.echo(json.dumps(found))
         return
     click.echo("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    if plan.not_indexed.files:
+        from ctx_pipeline.display import printable
+
+        click.echo(f"not indexed: {printable(plan.not_indexed.words())}")
     if costs is not None:
         click.echo(f"contexts   {costs.line() or 'nothing to pay for'}")
     lines = [f"{work.stage.name.lower():10} {work.doc_id}  ({work.reason})" for work in plan.work]

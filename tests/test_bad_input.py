@@ -186,7 +186,7 @@ def test_a_file_swapped_for_a_link_out_of_the_source_is_not_read(project: Projec
     (project.docs / "folder").symlink_to(secret)
     file = plan.work[0].file
     assert file is not None
-    from ctx_pipeline.documents.source import read_bytes
+    from ctx_pipeline.documents.files import read_bytes
     from ctx_pipeline.errors import TransientError
 
     with pytest.raises(TransientError, match="leads out of its source"):

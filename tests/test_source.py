@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_pipeline.documents import source as source_module
-from ctx_pipeline.documents.source import RACY_NS, FoundFile, SourceScan, content_hash, read_bytes, scan
+from ctx_pipeline.documents.files import content_hash, read_bytes
+from ctx_pipeline.documents.source import RACY_NS, FoundFile, SourceScan, scan
 from ctx_pipeline.errors import PermanentError, TransientError
 from ctx_pipeline.settings import SourceSettings
 
@@ -33,6 +34,7 @@ class Remembered:
     mtime_ns: int
     read_at_ns: int
     content_hash: str
+    ctime_ns: int | None
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Folder:
         found = self.scan()
         for doc_id, file in found.files.items():
             data, status, read_at_ns = read_bytes(file, self.root)
-            self.known[doc_id] = Remembered(status.st_size, status.st_mtime_ns, read_at_ns, content_hash(data))
+            size, mtime_ns, ctime_ns = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            self.known[doc_id] = Remembered(size, mtime_ns, read_at_ns, content_hash(data), ctime_ns)
         return found
 
     def file(self, name: str, *, verify: bool = False) -> FoundFile:

@@ -157,6 +157,7 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "documents_failed": len(summary.failures),
         "documents_failed_before": len(summary.standing),
         "files_skipped": summary.skipped,
+        "files_not_indexed": summary.not_indexed.files,
         "chunks_indexed": summary.chunks_indexed,
         "tokens_indexed": summary.tokens,
         **{f"contexts_{status}": count for status, count in summary.contexts.items()},
@@ -171,6 +172,8 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "embedding_model": pipeline.embedder.name,
         "search_table": tables.live,
         "rows_searchable": pipeline.store.count(tables.live),
+        **({"not_indexed": summary.not_indexed.words()} if summary.not_indexed.files else {}),
+        **({"removed": dg.MetadataValue.md(_removed_list(summary))} if summary.removed else {}),
         **({"warnings": dg.MetadataValue.md(_bullets(summary.warnings))} if summary.warnings else {}),
         **({"failures": dg.MetadataValue.md(_failure_list(summary))} if summary.failures or summary.standing else {}),
     }
@@ -191,6 +194,11 @@ def _failure_list(summary: Summary) -> str:
     every = {**summary.standing, **summary.failures}
     listed = _bullets([f"{doc_id}: {reason}" for doc_id, reason in list(every.items())[:LISTED]])
     return listed + (f"\n- … and {len(every) - LISTED} more" if len(every) > LISTED else "")
+
+
+def _removed_list(summary: Summary) -> str:
+    listed = _bullets(summary.removed_documents[:LISTED])
+    return listed + (f"\n- … and {summary.removed - LISTED} more" if summary.removed > LISTED else "")
 
 
 def _bullets(lines: Sequence[str]) -> str:

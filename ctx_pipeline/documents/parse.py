@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import math
 import re
 from collections.abc import Mapping
@@ -11,11 +10,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ctx_pipeline.documents.blocks import TITLE_CHARS, Block
+from ctx_pipeline.documents.decoding import decode
 from ctx_pipeline.documents.markdown import front_matter, markdown_blocks
 from ctx_pipeline.documents.model import Parsed
-from ctx_pipeline.errors import PermanentError
 
-VERSION = 1
+VERSION = 2
 """Raised when the same bytes would give other text, title, language or metadata."""
 
 MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
@@ -69,24 +68,6 @@ def content_title(text: str, metadata: Mapping[str, object], *, markdown: bool) 
     if not title and markdown:
         title = _first_heading(text)
     return _cut(title)
-
-
-def decode(data: bytes) -> str:
-    """Text of UTF-8 bytes, or of UTF-16 ones that begin with a byte order mark; the mark is dropped.
-
-    Raises PermanentError naming the first bad byte, counted from 0 with the mark.
-    """
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
-    try:
-        text = data.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise PermanentError(
-            f"not valid {error.encoding.upper()}: {error.reason} at byte {error.start}; "
-            "save the file as UTF-8 or exclude it"
-        ) from None
-    if "\0" in text:
-        raise PermanentError(f"a NUL character at offset {text.index(chr(0))}: not a text file; exclude it")
-    return text
 
 
 def detect_language(text: str) -> str:
