@@ -152,8 +152,8 @@ class _Walk:
             self._ignore(folder.path.rstrip("/"), f"it holds {min(telling & MARKERS)}")
             return
         # Asked for after the listing: what a volume held is not taken for gone when it is unmounted in between.
-        device = _device(self._root / folder.path)
-        if folder.path and device != folder.parent_device:
+        device = _device(self._root / folder.path) if folder.path else folder.parent_device
+        if device != folder.parent_device:
             self._mounts.add(self._doc_id(folder.path.rstrip("/")))
         gitignore = folder.gitignore
         if GITIGNORE in telling and self._source.gitignore:
