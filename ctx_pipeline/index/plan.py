@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ctx_pipeline.documents.not_indexed import NotIndexed, merged
-from ctx_pipeline.documents.source import RACY_NS, FoundFile, Known, SourceScan, is_racy
+from ctx_pipeline.documents.source import RACY_NS, FoundFile, Known, SourceScan
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.awaited import context_totals, pending_by_reason
 from ctx_pipeline.index.deletions import deletions
@@ -248,9 +248,10 @@ def _is_hashed_in_vain(file: FoundFile, met: Known) -> bool:
     """Whether every scan would hash the file again although it did not change, unless its times are noted."""
     if (file.mtime_ns, file.ctime_ns) != (met.mtime_ns, met.ctime_ns):
         return True
-    # The clock may have been put back since: what counts is that the two looks lie apart.
+    # Later than its reading by the clock of one of two machines, or of another day: no edit within the tick, which
+    # could hide, and for as long as the clocks differ taken for one. What counts is that the two looks lie apart.
     looked_again = file.content_hash is not None and abs(file.scanned_at_ns - met.read_at_ns) >= RACY_NS
-    return looked_again and is_racy(met)
+    return looked_again and met.mtime_ns > met.read_at_ns + RACY_NS
 
 
 def _noted(met: Met, file: FoundFile) -> Met:
