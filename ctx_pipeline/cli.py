@@ -119,6 +119,7 @@ def refresh(
         summary = Summary(
             unchanged=plan.unchanged,
             skipped=len(plan.skipped),
+            not_indexed=plan.not_indexed,
             standing=plan.failed,
             warnings=plan.warnings + context_warnings(plan.contexts),
         )
@@ -169,6 +170,7 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
         f"documents  {summary.added} added, {summary.changed} changed, {summary.removed} removed, "
         f"{summary.unchanged} unchanged, {summary.failed} failed, {summary.skipped} skipped"
     )
+    say(*_left_out_lines(summary))
     if pipeline.method_note:
         say(f"method     {pipeline.method_note}")
     if summary.run_id is None:
@@ -198,6 +200,15 @@ def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
         say(f"switched   search now uses {summary.switched_to}")
     say(f"storage    {pipeline.store.uri}")
     say(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
+
+
+def _left_out_lines(summary: Summary) -> list[str]:
+    """The documents that were removed, by name, and the files that no pattern names, by extension."""
+    lines = [f"removed    {doc_id}" for doc_id in summary.removed_documents[:LISTED]]
+    if summary.removed > LISTED:
+        lines.append(f"removed    … and {summary.removed - LISTED} more")
+    words = summary.not_indexed.words()
+    return lines + [f"not indexed: {words}"] * bool(words)
 
 
 def _planned_words(summary: Summary) -> str:
@@ -236,7 +247,13 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool, *, renew: bool) -
     costs = pipeline.context_plan(plan, renew=renew)
     if as_json:
         owed = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
-        found = {"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}
+        found = {
+            "documents": counts,
+            "work": owed,
+            "removed": plan.removed,
+            "not_indexed": plan.not_indexed.to_json(),
+            "warnings": plan.warnings,
+        }
         if costs is not None:
             from ctx_pipeline.costs import contexts_json
 
@@ -244,6 +261,8 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool, *, renew: bool) -
         say_json(found)
         return
     say("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    if plan.not_indexed.files:
+        say(f"not indexed: {plan.not_indexed.words()}")
     if costs is not None:
         say(f"contexts   {costs.line() or 'nothing to pay for'}")
     lines = [f"{work.stage.name.lower():10} {work.doc_id}  ({work.reason})" for work in plan.work]

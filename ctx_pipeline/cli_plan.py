@@ -46,12 +46,13 @@ def plan(source: Path | None, renew: bool, as_json: bool) -> int:
 
 
 def _lines(costs: RefreshCosts) -> list[str]:
-    planned = costs.contexts
+    planned, not_indexed = costs.contexts, costs.plan.not_indexed.words()
     shared = planned.chunks - planned.wanted - planned.paid - planned.free
     supposed = f"contexts.method {costs.supposed_for} costs nothing; with contexts.method claude instead:"
     lines = [
         *([supposed] if costs.supposed_for else []),
         "documents  " + ", ".join(f"{count:,} {name}" for name, count in costs.documents.items()),
+        *([f"not indexed: {not_indexed}"] if not_indexed else []),
         f"chunks     {planned.chunks:,} of {planned.documents:,} documents to see to, {planned.tokens:,} tokens of "
         "o200k_base",
         f"contexts   {planned.wanted:,} to be paid for; {planned.paid:,} are paid for, {planned.free:,} need no call"

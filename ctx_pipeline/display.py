@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ctx_pipeline.answers.answer import Answer
+from ctx_pipeline.documents.not_indexed import words
 from ctx_pipeline.escaping import one_line, printable
 from ctx_pipeline.index.search import Hit
 from ctx_pipeline.rerank.model import Reranked
@@ -121,4 +122,19 @@ def status_lines(found: Mapping[str, Any]) -> list[str]:
         lines += [f"{title}     {doc_id}: {reason}" for doc_id, reason in entries[:LISTED]]
         if len(entries) > LISTED:
             lines.append(f"{title}     … and {len(entries) - LISTED} more (--json lists all)")
+    lines += _left_out_lines(found["not_indexed"], found["ignored"])
     return lines + [f"warning    {warning}" for warning in found["warnings"]]
+
+
+def _left_out_lines(not_indexed: Mapping[str, Any], ignored: Mapping[str, str]) -> list[str]:
+    """What is no document, by extension and by name, and what a .gitignore or its kind leaves out."""
+    lines = []
+    if not_indexed["files"]:
+        lines.append(f"not indexed: {words(not_indexed['files'], not_indexed['by_extension'])}")
+        lines += [f"           {name}" for name in not_indexed["names"][:LISTED]]
+        if not_indexed["files"] > LISTED:
+            lines.append(f"           … and {not_indexed['files'] - LISTED} more")
+    lines += [f"ignored    {place}: {why}" for place, why in list(ignored.items())[:LISTED]]
+    if len(ignored) > LISTED:
+        lines.append(f"ignored    … and {len(ignored) - LISTED} more (--json lists all)")
+    return lines

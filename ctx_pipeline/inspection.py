@@ -114,6 +114,8 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
         "owed": plan_counts(plan, ledger.indexed()) if plan.owed else {},
         "failed": plan.failed,
         "skipped": plan.skipped,
+        "not_indexed": plan.not_indexed.to_json(),
+        "ignored": plan.ignored,
         "held_back": plan.held,
         "warnings": plan.warnings + context_warnings(plan.contexts),
     }

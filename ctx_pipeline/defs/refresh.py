@@ -159,6 +159,7 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "documents_failed": len(summary.failures),
         "documents_failed_before": len(summary.standing),
         "files_skipped": summary.skipped,
+        "files_not_indexed": summary.not_indexed.files,
         "chunks_indexed": summary.chunks_indexed,
         "tokens_indexed": summary.tokens,
         **{f"contexts_{status}": count for status, count in summary.contexts.items()},
@@ -173,6 +174,8 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "embedding_model": pipeline.embedder.name,
         "search_table": tables.live,
         "rows_searchable": pipeline.store.count(tables.live),
+        **({"not_indexed": summary.not_indexed.words()} if summary.not_indexed.files else {}),
+        **({"removed": bullets(_removed_lines(summary))} if summary.removed else {}),
         **({"warnings": bullets(summary.warnings)} if summary.warnings else {}),
         **({"failures": bullets(_failure_lines(summary))} if summary.failures or summary.standing else {}),
     }
@@ -194,3 +197,8 @@ def _failure_lines(summary: Summary) -> list[str]:
     every = {**summary.standing, **summary.failures}
     lines = [f"{doc_id}: {reason}" for doc_id, reason in list(every.items())[:LISTED]]
     return [*lines, f"… and {len(every) - LISTED} more"] if len(every) > LISTED else lines
+
+
+def _removed_lines(summary: Summary) -> list[str]:
+    more = [f"… and {summary.removed - LISTED} more"] if summary.removed > LISTED else []
+    return [*summary.removed_documents[:LISTED], *more]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
 import math
 from collections.abc import Mapping
 from datetime import date, time
 from pathlib import PurePosixPath
 from typing import Any
 
+from ctx_pipeline.documents.decoding import decode
 from ctx_pipeline.documents.front_matter import read_front_matter
 from ctx_pipeline.documents.language import language_of
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.documents.titles import own_title, title_from_path
-from ctx_pipeline.errors import PermanentError
 
 VERSION = 2
 """Raised when the same bytes would give other text, title, language or metadata."""
@@ -60,24 +59,6 @@ def _media_type(suffix: str) -> str:
     if suffix in HTML_SUFFIXES:
         return "text/html"
     return "text/x-source" if suffix in SOURCE_SUFFIXES else "text/plain"
-
-
-def decode(data: bytes) -> str:
-    """Text of UTF-8 bytes, or of UTF-16 ones that begin with a byte order mark; the mark is dropped.
-
-    Raises PermanentError naming the first bad byte, counted from 0 with the mark.
-    """
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
-    try:
-        text = data.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise PermanentError(
-            f"not valid {error.encoding.upper()}: {error.reason} at byte {error.start}; "
-            "save the file as UTF-8 or exclude it"
-        ) from None
-    if "\0" in text:
-        raise PermanentError(f"a NUL character at offset {text.index(chr(0))}: not a text file; exclude it")
-    return text
 
 
 def _json_object(values: Mapping[Any, Any]) -> dict[str, object]:

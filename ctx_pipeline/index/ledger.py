@@ -26,6 +26,7 @@ class Met:
     mtime_ns: int
     read_at_ns: int
     content_hash: str
+    ctime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Failure:
     """Empty when the bytes were never read."""
     settings: str
     """Hash of the settings it was met with; other settings are another chance."""
+    ctime_ns: int | None = None
+    """None where a version that did not look at it met the failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +166,5 @@ def failure_of(error: Exception, previous: Failure | None, met: Met, settings: s
         read_at_ns=met.read_at_ns,
         content_hash=met.content_hash,
         settings=settings,
+        ctime_ns=met.ctime_ns,
     )

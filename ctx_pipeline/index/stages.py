@@ -248,7 +248,8 @@ class StageRunner:
             met = Met(document.size, document.mtime_ns, document.read_at_ns, document.content_hash)
         else:
             place = file or row
-            met = Met(place.size, place.mtime_ns, file.scanned_at_ns if file else row.read_at_ns, "")
+            read_at_ns = file.scanned_at_ns if file else row.read_at_ns
+            met = Met(place.size, place.mtime_ns, read_at_ns, "", place.ctime_ns)
         # What was read is within max_bytes, which then is no reason to try again.
         settings = self._hashes.all if met.content_hash or not file else digest(self._hashes.all, file.max_bytes)
         return failure_of(outcome.error, row.failure, met, settings)
@@ -281,11 +282,12 @@ class StageRunner:
         failure = row.failure
         if read or (failure and failure.content_hash == document.content_hash):
             failure = None  # else it was met by newer content than the stored document, which was worked on here
-        place = document if read else row
+        place = outcome.met if read and outcome.met else row
         return replace(
             row,
             size=place.size,
             mtime_ns=place.mtime_ns,
+            ctime_ns=place.ctime_ns,
             read_at_ns=place.read_at_ns,
             content_hash=document.content_hash,
             parse=hashes.parse,
