@@ -39,6 +39,18 @@ def test_words_are_found_in_either_language_by_their_stem(index: SearchIndex, qu
     assert hits[0].vector_rank is None
 
 
+def test_a_version_number_finds_its_own_release_alone(project: Project) -> None:
+    releases = [f"# {number} (2026-03-02)\n\n## Fixes\n\nThe importer of release {number} is mended." for number in
+                ("5.0.0", "4.9.0", "4.0.5")]  # fmt: skip
+    project.write("history.md", "\n\n".join(releases))
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    assert [hit.heading_path[0][:5] for hit in index.search("5.0.0", mode="keyword")] == ["5.0.0"]
+    assert index.search("importer 5.0.0", mode="keyword")[0].heading_path[0].startswith("5.0.0")
+    assert len(index.search("importer 5.0.0", mode="keyword")) == 3, "other words of the query are asked for as ever"
+    assert len(index.search("5.0.9", mode="keyword")) == 3, "a number that no row holds is asked for by its parts"
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -22,6 +22,8 @@ _IDENTIFIER = re.compile(
     r"|(?:.*/)?[^\W_][\w-]+\.[a-z]{2,5}$"  # config.yaml, but not e.g
 )
 
+_VERSION_NUMBER = re.compile(r"v?\d+(?:\.\d+){2,}", re.IGNORECASE)
+
 # Names that are written with symbols, at which the index divides words: each is a word of its own.
 _SYMBOLIC = re.compile(
     r"(?<![\w+#])(?P<name>[A-Za-z]\w*)(?P<mark>\+\+(?P<version>\d{0,4})|\#)(?![\w+#])"  # C++, C++17, g++, F#
@@ -97,12 +99,15 @@ def indexed_text(text: str) -> str:
     return "\n".join([text, " ".join(parts)]) if parts else text
 
 
-def query_text(query: str) -> str:
+def query_text(query: str, *, found_whole: bool = False) -> str:
     """What of a query the full-text columns are asked for: no function words, and the words of compound names too.
 
-    A query of function words alone stays as it is.
+    A query of function words alone stays as it is. With `found_whole`, rows hold the query's identifiers: then a
+    version number such as `5.0.0` is not asked for by its parts, which other releases share, and nothing may be left.
     """
     words = query.split()
+    if found_whole:
+        words = [word for word in words if not _VERSION_NUMBER.fullmatch(word.strip(_PUNCTUATION))]
     telling = [word for word in words if _is_name(word) or word.strip(_PUNCTUATION).lower() not in _FUNCTION_WORDS]
     return indexed_text(" ".join(telling or words))
 

@@ -60,8 +60,8 @@ class Legs:
         Each language's column covers all rows; scores of different columns do not compare, so ranks are fused, with
         those of `exact` identifiers.
         """
-        words = query_text(normalized(query))
-        legs = [(self._text(words, text_column(language)), 1.0) for language in languages]
+        words = query_text(normalized(query), found_whole=bool(exact))
+        legs = [(self._text(words, text_column(language)), 1.0) for language in languages if words]
         return ranked(reciprocal_rank_fusion([*legs, (exact, 1.0)], LANGUAGES_RRF_K))[: self._limit]
 
     def identifiers(self, query: str) -> list[str]:
