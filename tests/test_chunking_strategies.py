@@ -22,6 +22,7 @@ from ctx_pipeline.chunking.recursive import RecursiveChunker
 from ctx_pipeline.chunking.semantic import SemanticChunker
 from ctx_pipeline.chunking.structure import StructureChunker
 from ctx_pipeline.chunking.tokens import count_tokens
+from ctx_pipeline.documents.front_matter import front_matter_end
 from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.parse import parse
@@ -67,9 +68,9 @@ def document(text: str, media_type: str = MARKDOWN) -> Parsed:
     return Parsed(text=text, media_type=media_type, title="t", language="es")
 
 
-def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, overlap: int) -> None:
+def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, overlap: int, indexed_from: int = 0) -> None:
     shared = []
-    start = end = 0
+    start = end = indexed_from
     for chunk in chunks:
         if chunk is not chunks[0]:
             assert start < chunk.start
@@ -100,7 +101,8 @@ def sound_chunks(
     overlap: int = 0,
 ) -> list[Chunk]:
     chunks = strategy(limit, overlap).split(document(text, media_type))
-    assert_sound(text, chunks, limit, 0 if strategy is semantic else overlap)
+    indexed_from = front_matter_end(text) if media_type == MARKDOWN else 0
+    assert_sound(text, chunks, limit, 0 if strategy is semantic else overlap, indexed_from)
     return chunks
 
 
@@ -148,6 +150,15 @@ def test_spans_are_exact_in_order_complete_and_within_the_limits(
     assert strategy(limit, overlap).split(document(text, media_type)) == chunks
     if strategy in (recursive, structure, semantic) and media_type == MARKDOWN:
         assert_tables_and_fences_whole(text, chunks, limit)
+
+
+@every_strategy
+def test_front_matter_lies_in_no_chunk(strategy: Callable[[SizeLimit, int], Chunker]) -> None:
+    matter = "---\ntitle: Guide\nredirect_from:\n" + "  - /old/page/which-moved.html\n" * 200 + "---\n"
+    alone, text = sound_chunks(strategy, matter), matter + "\n# Guide\n\nThe gateway listens.\n"
+    assert alone == []
+    assert texts_of(sound_chunks(strategy, text)) == ["# Guide\n\nThe gateway listens."]
+    assert sound_chunks(strategy, matter + "Text.", PLAIN)[0].start == 0
 
 
 @every_strategy

@@ -15,6 +15,7 @@ from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.recursive import split
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.front_matter import front_matter_end
 from ctx_pipeline.documents.markdown import markdown_blocks
 from tests.markdown_documents import (
     assert_tables_and_fences_whole,
@@ -28,9 +29,9 @@ from tests.markdown_documents import (
 WIDE, NARROW, TINY = size_limit(512, 379), size_limit(128, 128), size_limit(32, 40)
 
 
-def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
-    position = 0
-    newlines = 0
+def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, *, markdown: bool = True) -> None:
+    position = front_matter_end(text) if markdown else 0
+    newlines = len(re.findall(r"\r\n|\r|\n", text[:position]))
     for chunk in chunks:
         assert position <= chunk.start < chunk.end
         assert not text[position : chunk.start].strip()
@@ -83,7 +84,7 @@ def test_heading_paths_are_those_in_force_at_the_first_content(text: str, limit:
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(), limit=small_limits, markdown=st.booleans())
 def test_any_text_is_covered_within_the_limits(text: str, limit: SizeLimit, markdown: bool) -> None:
-    assert_sound(text, split(text, markdown=markdown, limit=limit), limit)
+    assert_sound(text, split(text, markdown=markdown, limit=limit), limit, markdown=markdown)
 
 
 @settings(max_examples=40, deadline=None)
@@ -165,11 +166,13 @@ def test_sections_follow_the_only_level_there_is() -> None:
     assert chunk_texts("intro\n\n### Only\n\ntext") == ["intro", "### Only\n\ntext"]
 
 
-def test_front_matter_stays_with_the_beginning() -> None:
+def test_front_matter_is_no_text_of_a_chunk() -> None:
     text = "---\ntitle: x\n---\n\n# Title\n\n## One\n\na\n\n## Two\n\nb"
     first, second = split(text, markdown=True, limit=WIDE)
-    assert (first.start, first.heading_path) == (0, ("Title", "One"))
+    assert (first.text, first.line, first.heading_path) == ("# Title\n\n## One\n\na", 5, ("Title", "One"))
     assert second.heading_path == ("Title", "Two")
+    assert split("---\ntitle: x\n---\n", markdown=True, limit=WIDE) == []
+    assert [chunk.start for chunk in split(text, markdown=False, limit=WIDE)] == [0]
 
 
 def test_plain_text_has_no_headings() -> None:
@@ -320,7 +323,7 @@ def test_characters_are_not_torn_apart(character: str, limit: SizeLimit) -> None
 )
 def test_hostile_text_is_covered_within_the_limits(text: str) -> None:
     for markdown in (True, False):
-        assert_sound(text, split(text, markdown=markdown, limit=WIDE), WIDE)
+        assert_sound(text, split(text, markdown=markdown, limit=WIDE), WIDE, markdown=markdown)
 
 
 def test_endless_combining_marks_do_not_exceed_the_limits() -> None:
