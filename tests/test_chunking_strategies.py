@@ -154,6 +154,15 @@ def test_spans_are_exact_in_order_complete_and_within_the_limits(
 
 
 @every_strategy
+def test_front_matter_lies_in_no_chunk(strategy: Callable[[SizeLimit, int], Chunker]) -> None:
+    matter = "---\ntitle: Guide\nredirect_from:\n" + "  - /old/page/which-moved.html\n" * 200 + "---\n"
+    alone, text = sound_chunks(strategy, matter), matter + "\n# Guide\n\nThe gateway listens.\n"
+    assert alone == []
+    assert texts_of(sound_chunks(strategy, text)) == ["# Guide\n\nThe gateway listens."]
+    assert sound_chunks(strategy, matter + "Text.", PLAIN)[0].start == 0
+
+
+@every_strategy
 @settings(max_examples=15, deadline=None)
 @given(source=written | any_text, limit=st.sampled_from([size_limit(1, 1), size_limit(2, 100), size_limit(7, 3)]))
 def test_the_smallest_limits_hold(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_pipeline.chunking.model import Chunk
+from ctx_pipeline.chunking.model import Chunk, SizeLimit
+from ctx_pipeline.chunking.recursive import split
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.contexts.outline import NoContextualizer, OutlineContextualizer
 from ctx_pipeline.documents.model import Document, Parsed
+from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.documents.titles import title_from_path
 
 Count = Callable[[Sequence[str]], list[int]]
@@ -229,25 +230,57 @@ def test_an_edit_elsewhere_in_a_file_leaves_the_embedded_context_of_a_chunk() ->
         ("Document (3).txt", ""),
         ("2024-01-31.txt", ""),
         ("notes.txt", ""),
+        ("README.txt", ""),
+        ("v2.1.txt", ""),
+        ("b7e23ec2-9af4-4c0b-bb6d-6bb9bd380a11.txt", ""),
         ("AMCOR_2022_10K.txt", "AMCOR 2022 10K"),
         ("state of the union.txt", "state of the union"),
+        ("facturas.txt", "facturas"),
+        ("carrier.example.txt", "carrier.example"),
+        ("4chan.txt", "4chan"),
+        ("猫.txt", "猫"),
+        ("価格.txt", "価格"),
     ],
 )
-def test_a_file_name_that_says_little_is_not_put_before_every_chunk(name: str, text: str) -> None:
+def test_a_file_name_is_put_before_every_chunk_unless_it_is_generic_or_a_number(name: str, text: str) -> None:
     [context] = contexts_of_code("Words.", "Words", doc_id=f"docs/{name}")
     assert context.text == text
 
 
-def test_a_title_from_a_heading_far_below_says_nothing_of_what_precedes_it() -> None:
-    below = replace(chunk("Figure 1", "Detail"), start=9_000, end=9_004)
-    [[before, after]] = [
-        result.contexts
-        for result in OutlineContextualizer(100, COUNTERS["words"], "test").write(
-            [(document("Figure 1"), [chunk(), below])]
-        )
-        if not isinstance(result, Exception)
-    ]
-    assert (before.text, after.text) == ("", "Figure 1 › Detail")
+def parsed_contexts(text: str, path: str) -> dict[str, str]:
+    """The context of each chunk of a Markdown document by the last line of its text."""
+    read = Document(f"docs/{path}", "", 0, 0, 0, "", parse(text.encode(), path))
+    chunks = split(text, markdown=True, limit=SizeLimit(512, 300, COUNTERS["words"]))
+    [result] = OutlineContextualizer(100, COUNTERS["words"], "test").write([(read, chunks)])
+    assert not isinstance(result, Exception)
+    return {c.text.splitlines()[-1]: context.text for c, context in zip(chunks, result.contexts, strict=True)}
+
+
+@pytest.mark.parametrize("marks", ["# {}\n", "{}\n======\n"], ids=["hashes", "underlined"])
+def test_several_headings_of_the_first_level_each_name_their_own_chunks_below_the_files_name(marks: str) -> None:
+    text = "".join(
+        f"{marks.format(release)}\n### Fixes\n\nWhat {release} mends.\n\n" for release in ("5.0.0", "4.9.0", "4.8.0")
+    )
+    assert parsed_contexts(text, "release-history.md") == {
+        f"What {release} mends.": f"release history › {release} › Fixes" for release in ("5.0.0", "4.9.0", "4.8.0")
+    }
+    assert (
+        parsed_contexts(f"Unreleased things.\n\n{text}", "release-history.md")["Unreleased things."]
+        == "release history"
+    )
+    named = parsed_contexts(f"---\ntitle: Releases\n---\n{text}", "release-history.md")
+    assert named["What 4.9.0 mends."] == "Releases › 4.9.0 › Fixes"
+
+
+def test_notes_without_a_heading_of_the_first_level_are_told_apart_by_their_names() -> None:
+    text = "Shows a folder.\n\n## Options\n\n### Row height\n\nBetween 20 and 80 points.\n"
+    assert parsed_contexts(text, "Board view.md")["Between 20 and 80 points."] == "Board view › Options › Row height"
+    assert parsed_contexts(text, "Ledger.md")["Between 20 and 80 points."] == "Ledger › Options › Row height"
+
+
+def test_an_introduction_before_the_only_title_has_it_too() -> None:
+    text = "An introduction.\n\n# Quotas\n\nHow many.\n"
+    assert parsed_contexts(text, "x.md") == {"An introduction.": "Quotas", "How many.": "Quotas"}
 
 
 @pytest.mark.parametrize("text", ["class A: " * 100_000, "def f():\n" * 50_000], ids=["one line", "many lines"])

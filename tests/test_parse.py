@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_pipeline.documents.language import detect_language
 from ctx_pipeline.documents.parse import decode, parse
 from ctx_pipeline.errors import PermanentError
 
@@ -96,17 +95,17 @@ def test_a_blank_document_has_the_title_of_its_path_and_no_language(data: bytes,
         # headings
         ("# One *strong* `code` [link](x) #\n", "One strong code link"),
         ("## Second level\n\n# First level\n", "First level"),
-        ("Intro.\n\n### Third\n\n## Second\n", "Third"),
+        ("Intro.\n\n### Third\n\n## Second\n", "my guide"),
         ("Setext\n======\n", "Setext"),
-        ("#\n\n## Named\n", "Named"),
-        ("> # Quoted\n", "Quoted"),
-        ("```\n# a comment\n```\n\n## Real\n", "Real"),
+        ("#\n\n## Named\n", "my guide"),
+        ("> # Quoted\n", "my guide"),
+        ("```\n# a comment\n```\n\n## Real\n", "my guide"),
         ("<!-- # hidden -->\n\ntext\n", "my guide"),
         ("\ufeff# After a mark\n", "After a mark"),
         ("no heading at all\n", "my guide"),
     ],
 )
-def test_the_title_is_that_of_the_front_matter_else_the_first_heading_else_the_path(text: str, title: str) -> None:
+def test_the_title_is_that_of_the_front_matter_else_the_first_level_else_the_path(text: str, title: str) -> None:
     assert parse(text.encode(), "docs/my_guide.md").title == title
 
 
@@ -183,16 +182,28 @@ def test_front_matter_of_any_kind_becomes_json(yaml: str, value: object) -> None
 
 
 @pytest.mark.parametrize(
-    "matter",
+    ("matter", "metadata"),
     [
-        "key: [unclosed", "- a\n- list", "just: [text", "a: &x [1]\nb: *x",
-        "key: !!python/object:os.system {}", "k: " + "9" * 5000, "k: " + "[" * 1000, "!!bool x: maybe",
+        ("key: [unclosed", {}),
+        ("just: [text", {}),
+        ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
+        ("key: !!python/object:os.system {}\nowner: ops", {"owner": "ops"}),
+        ("k: " + "9" * 5000, {"k": "9" * 5000}),
+        ("k: " + "[" * 1000, {}),
+        ("title: 1.10\nweight: 1.10", {"title": "1.10", "weight": 1.1}),
     ],
-)  # fmt: skip
-def test_front_matter_that_is_none_leaves_the_document_whole(matter: str) -> None:
+)
+def test_what_cannot_be_read_is_left_out_and_the_text_stays_whole(matter: str, metadata: dict[str, object]) -> None:
     text = f"---\n{matter}\n---\n\n# Heading\n\nText.\n"
     parsed = parse(text.encode(), "a.md")
-    assert (parsed.text, parsed.metadata) == (text, {})
+    assert (parsed.text, parsed.metadata) == (text, metadata)
+    assert bool(parsed.warnings) == ("[unclosed" in matter or "[text" in matter or len(matter) > 30)
+
+
+@pytest.mark.parametrize("matter", ["- a\n- list", "!!bool x: maybe"])
+def test_what_is_no_front_matter_is_text(matter: str) -> None:
+    parsed = parse(f"---\n{matter}\n---\n\n# Heading\n\nText.\n".encode(), "a.md")
+    assert (parsed.metadata, parsed.warnings) == ({}, ())
 
 
 # Language --------------------------------------------------------------------------------------------------------
@@ -212,8 +223,7 @@ def test_front_matter_that_is_none_leaves_the_document_whole(matter: str) -> Non
     ],
 )
 def test_the_language_is_told_where_there_is_enough_text(text: str, language: str) -> None:
-    assert detect_language(text) == language
-    assert parse(text.encode(), "a.md").language == language
+    assert parse(text.encode(), "a.md").language == parse(text.encode(), "a.txt").language == language
 
 
 # Hostile ---------------------------------------------------------------------------------------------------------

@@ -168,11 +168,13 @@ def test_sections_follow_the_only_level_there_is() -> None:
     assert chunk_texts("intro\n\n### Only\n\ntext") == ["intro", "### Only\n\ntext"]
 
 
-def test_front_matter_is_in_no_chunk() -> None:
+def test_front_matter_is_no_text_of_a_chunk() -> None:
     text = "---\ntitle: x\n---\n\n# Title\n\n## One\n\na\n\n## Two\n\nb"
     first, second = split(text, markdown=True, limit=WIDE)
-    assert (first.start, first.heading_path) == (text.index("# Title"), ("Title", "One"))
+    assert (first.text, first.line, first.heading_path) == ("# Title\n\n## One\n\na", 5, ("Title", "One"))
     assert second.heading_path == ("Title", "Two")
+    assert split("---\ntitle: x\n---\n", markdown=True, limit=WIDE) == []
+    assert [chunk.start for chunk in split(text, markdown=False, limit=WIDE)] == [0]
 
 
 def test_plain_text_has_no_headings() -> None:

@@ -186,3 +186,20 @@ def test_the_beginning_of_a_document_is_whole_chunks_and_at_least_one(big: tuple
     assert 1_500 < view.tokens <= 2_000
     assert big[0].parsed.text.startswith(view.text)
     assert len(beginning(big[0].parsed, big[1], 1).chunks) == 1
+
+
+# --- Titles ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_release_of_a_changelog_is_in_what_is_asked_about_another() -> None:
+    releases = [f"# 9.{number}.0\n\n" + prose("x", 3, level=3)[14:] for number in range(8, 0, -1)]
+    before, after = (document("\n\n".join(text), "history.md") for text in (releases[1:], releases))
+    assert {view.title for made in (before, after) for view in views(made, 500)} == {""}
+    known = {replace(view, first=0, chunks=()) for view in views(before, 500)}
+    new = [view for view in views(after, 500) if replace(view, first=0, chunks=()) not in known]
+    assert [view.text.split("\n")[0] for view in new] == ["# 9.8.0"]
+
+
+def test_front_matter_is_not_shown_to_the_model() -> None:
+    [view] = views(document("---\ntitle: Quotas\nowner: ops\n---\n\nText.\n"), 8_000)
+    assert (view.title, view.text) == ("Quotas", "Text.")

@@ -219,8 +219,9 @@ def _as_lines(found: _Found) -> _Found:
     if found.format != "JSON":
         return found
     content = found.content.rstrip()
-    content = content[1:] if content.startswith("{") else content
-    return replace(found, format="YAML", content=dedent(content.removesuffix("}")))
+    if content.startswith("{"):
+        content = content[1:].removesuffix("}")
+    return replace(found, format="YAML", content=dedent(content))
 
 
 @dataclass
@@ -264,14 +265,18 @@ class _Entries:
 
     def _sources(self) -> Iterator[tuple[int, str]]:
         """Each entry with the lines that belong to it, and the line of the document on which it begins."""
-        form = self.found.format
         lines = NEWLINE.split(self.found.content)
         first: int | None = None
         for number, line in enumerate([*lines, None]):
-            if line is None or not (line == "" or _PART_OF_ENTRY[form].match(line)) or _ENTRY[form].fullmatch(line):
+            if line is None or self._begins_entry(line, "" if first is None else lines[first]):
                 if first is not None:
                     yield self.found.first_line + first, "\n".join(lines[first:number])
                 first = number
+
+    def _begins_entry(self, line: str, current: str) -> bool:
+        if self.found.format == "TOML" and current.startswith("["):  # a table holds the keys below its name
+            return line.startswith("[")
+        return bool(line) and not _PART_OF_ENTRY[self.found.format].match(line)
 
 
 def _is_text(value: str) -> bool:

@@ -55,8 +55,8 @@ def title_from_path(path: str) -> str:
     """The words of the file's name, or of its folder's name for an index; at most `TITLE_CHARS` characters."""
     pure = PurePosixPath(path)
     words = _words(pure.stem)
-    name, _, language = words.partition(".")
-    is_index = name.casefold() in _INDEX_NAMES and (not language or bool(_LANGUAGE_TAG.fullmatch(language)))
+    name, _, language = pure.stem.partition(".")
+    is_index = name.strip("_").casefold() in _INDEX_NAMES and (not language or bool(_LANGUAGE_TAG.fullmatch(language)))
     folder = _words(pure.parent.name) if is_index else ""
     return (folder or words or pure.name)[:TITLE_CHARS].rstrip()
 
