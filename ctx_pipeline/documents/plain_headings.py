@@ -84,9 +84,15 @@ class _Headings:
         """See find_headings."""
         kept = dict(self._with_text())
         short = [number for number, candidate in kept.items() if candidate.style == "short"]
-        if len(short) >= _FEWEST_SHORT and len(short) > _MOST_SHORT_SHARE * len(self._paragraphs):
-            for number in short:
-                del kept[number]
+        if short == [0]:
+            short = []
+        questions = [number for number in short if kept[number].title.endswith("?")]
+        if len(short) > 1 and not (
+            len(short) >= _FEWEST_SHORT and len(short) > _MOST_SHORT_SHARE * len(self._paragraphs)
+        ):
+            short = questions if len(questions) < _REPEATED else []
+        for number in short:
+            del kept[number]
         levels = {rank: level for level, rank in enumerate(sorted({c.rank for c in kept.values()}), start=1)}
         return {
             self._paragraphs[number].first: PlainHeading(

@@ -24,6 +24,8 @@ _CODE_LINE = re.compile(
     re.VERBOSE,
 )
 _CODE_SHARE = 0.3
+_WRAPPED_CHARS = 200
+"""A text mostly of longer lines has a paragraph on each."""
 
 
 def plain_blocks(text: str) -> list[Block]:
@@ -38,12 +40,11 @@ def plain_blocks(text: str) -> list[Block]:
         return paragraphs(text)
     messages = message_starts(lines)
     ends = dict(zip(messages, message_ends(lines, messages), strict=True))
-    nodes: list[Node] = []
+    is_unwrapped = 2 * sum(len(line) for line in lines if len(line) > _WRAPPED_CHARS) > len(text)
     found: list[Paragraph] = []
     position, on_new_page = 0, True
     while position < len(lines):
         if position in ends:
-            nodes.append(Node("record", position))
             found.append(Paragraph(position, ends[position], is_record=True))
             position = ends[position]
             on_new_page = False
@@ -53,13 +54,15 @@ def plain_blocks(text: str) -> list[Block]:
         else:
             on_new_page |= "\f" in _lead(raw_lines[position])
             end = position + 1
-            while end < len(lines) and lines[end] and end not in ends and "\f" not in _lead(raw_lines[end]):
+            while not is_unwrapped and end < len(lines) and lines[end] and end not in ends:
+                if "\f" in _lead(raw_lines[end]):
+                    break
                 end += 1
             found.append(Paragraph(position, end, begins_page=on_new_page and bool(position)))
             on_new_page = "\f" in raw_lines[end - 1].rstrip("\r\n")[-1:]
             position = end
     headings = find_headings(raw_lines, found)
-    nodes = []
+    nodes: list[Node] = []
     for paragraph in found:
         first = paragraph.first
         heading = headings.get(first)
