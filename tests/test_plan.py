@@ -16,7 +16,7 @@ from ctx_pipeline.contexts import open_contextualizer
 from ctx_pipeline.documents.source import RACY_NS, FoundFile, SourceScan, is_racy
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.index.ledger import BACKOFF_MAX_S, Failure, LedgerRow
-from ctx_pipeline.index.plan import Damage, Plan, make_plan, plan_counts, stored_work
+from ctx_pipeline.index.plan import Damage, Plan, Work, make_plan, plan_counts, stored_work
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import Stage, StageHashes, digest, stage_hashes
 from ctx_pipeline.settings import SafetySettings, Settings
@@ -782,3 +782,19 @@ def test_contexts_that_wait_need_no_source() -> None:
     made = plan([], [indexed(context_counts=COUNTS)], take_up={"budget"}, scan=SourceScan("docs", unreachable="gone"))
     assert work(made) == [("a.md", "contexts", "2 contexts pending: budget")]
     assert made.work[0].file is None
+
+
+# Counts --------------------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_counted_by_what_would_happen_to_them() -> None:
+    made = Plan(
+        work=[Work(f"docs/{name}", Stage.DOCUMENTS, "new", None) for name in ("known.md", "new.md", "newer.md")],
+        removed=["docs/gone.md"],
+        failed={"docs/bad.md": "no text"},
+        unchanged=4,
+        skipped={"docs/link": "a link"},
+    )
+    assert plan_counts(made, {"docs/known.md", "docs/gone.md"}) == {
+        "added": 2, "changed": 1, "removed": 1, "unchanged": 4, "failed": 1, "skipped": 1,
+    }  # fmt: skip
