@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ctx_pipeline.cli_evaluation import evaluate
 from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
 from ctx_pipeline.cli_plan import plan
 from ctx_pipeline.cli_retrieval import ask, search
-from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
+from ctx_pipeline.errors import CtxError, LockHeldError, QueryError, SettingsError, StorageError, counted
 
 if TYPE_CHECKING:
     from ctx_pipeline.index.plan import Plan
@@ -108,7 +109,7 @@ def refresh(
             unchanged=plan.unchanged,
             skipped=len(plan.skipped),
             standing=plan.failed,
-            warnings=plan.warnings + context_warnings(plan.contexts),
+            warnings=plan.warnings + context_warnings(plan.contexts) + _restore_keys(pipeline),
         )
     summary.seconds = time.monotonic() - started
     if as_json:
@@ -118,6 +119,26 @@ def refresh(
     for line in [*summary.warnings, *_failure_lines(summary)]:
         click.echo(line, err=True)
     return FOUND if summary.failures or summary.unfinished else DONE
+
+
+def _restore_keys(pipeline: Pipeline) -> list[str]:
+    """Partition keys of a Dagster instance whose history was lost, where nothing is owed; what was done, in words."""
+    from ctx_pipeline.defs.storage import home_folder, keys_are_lost
+    from ctx_pipeline.index.lock import storage_lock
+    from ctx_pipeline.index.schemas import LEDGER
+
+    name = pipeline.settings.dagster.partitions
+    if not keys_are_lost(home_folder(), name, pipeline.store.count(LEDGER)):
+        return []
+    from ctx_pipeline.defs.launch import reconcile_partitions
+
+    try:
+        with storage_lock(pipeline.store.uri, "restoring partition keys", wait_s=0):
+            return reconcile_partitions(name, pipeline)
+    except LockHeldError:
+        return []  # whoever writes does it
+    except StorageError as error:
+        return [str(error)]
 
 
 def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:
@@ -271,22 +292,36 @@ def status(source: Path | None, as_json: bool) -> int:
 
 @cli.command()
 @click.option("--fix", "fixing", is_flag=True, help="Repair what needs no source; damaged documents become owed.")
+@click.option(
+    "--give-up-memo",
+    is_flag=True,
+    help="With --fix: of a damaged memo keep what can be read; the rest is paid for again when needed.",
+)
 @click.option("--verify", is_flag=True, help="Hash every file, whatever its size and mtime.")
 @json_option
-def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
-    """Compare sources, ledger, tables, indexes and partition keys; each finding names its remedy."""
+def doctor(fixing: bool, give_up_memo: bool, verify: bool, as_json: bool) -> int:
+    """Compare sources, ledger, tables, indexes and partition keys; each finding names its remedy.
+
+    --fix destroys nothing that might be good: damaged tables are moved to the folder `damaged` of the storage.
+    """
     from dataclasses import asdict
 
     from ctx_pipeline.defs.launch import partition_doc_ids, reconcile_partitions
     from ctx_pipeline.doctor import diagnose, fix
     from ctx_pipeline.index.lock import storage_lock
 
+    if give_up_memo and not fixing:
+        raise click.UsageError("--give-up-memo goes with --fix")
     pipeline = open_pipeline()
     name = pipeline.settings.dagster.partitions
     if fixing:
         with storage_lock(pipeline.store.uri, "doctor --fix"):
-            for line in [*fix(pipeline), *reconcile_partitions(name, pipeline)]:
+            for line in fix(pipeline, give_up_memo=give_up_memo):
                 click.echo(line, err=True)
+            with suppress(StorageError):  # each is among the findings below
+                for line in reconcile_partitions(name, pipeline):
+                    click.echo(line, err=True)
+        pipeline = pipeline.reopened()
     keys: Callable[[], set[str]] = lambda: partition_doc_ids(name)  # noqa: E731
     findings = diagnose(pipeline, keys, verify=verify)
     if as_json:
@@ -296,7 +331,7 @@ def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
             click.echo(f"{finding.severity:8} {finding.check}: {finding.message}\n         remedy: {finding.remedy}")
         if not findings:
             click.echo("everything agrees: sources, ledger, tables, indexes and partition keys")
-    return FOUND if findings else DONE
+    return FOUND if any(finding.severity != "note" for finding in findings) else DONE
 
 
 if __name__ == "__main__":

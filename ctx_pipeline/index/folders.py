@@ -18,15 +18,14 @@ def manifests(folder: Path) -> dict[int, Path]:
     """The manifest of each version of a table. Raises OSError when the folder is there and cannot be read."""
     found = {}
     try:
-        names = os.listdir(folder / VERSIONS)
+        paths = list((folder / VERSIONS).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    for name in names:
-        stem, _, kind = name.partition(".")
-        if kind == "manifest" and stem.isdecimal():
-            number = int(stem)
+    for path in paths:
+        if path.suffix == ".manifest" and path.stem.isdecimal():
+            number = int(path.stem)
             # Newer tables count downwards, so that the newest name comes first in a listing.
-            found[_LARGEST - number if number > _LARGEST // 2 else number] = folder / VERSIONS / name
+            found[_LARGEST - number if number > _LARGEST // 2 else number] = path
     return found
 
 
@@ -39,7 +38,7 @@ def newest_manifest(folder: Path) -> Path | None:
 def holds_data(folder: Path) -> bool:
     """Whether any data file lies in a table's folder; unknown counts as yes."""
     try:
-        return bool(os.listdir(folder / DATA))
+        return any((folder / DATA).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:

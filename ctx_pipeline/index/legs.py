@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ctx_pipeline.index.fulltext import identifiers, query_text
 from ctx_pipeline.index.fusion import ranked, reciprocal_rank_fusion
+from ctx_pipeline.index.lance_errors import LANCE_ERRORS, lance_message
 from ctx_pipeline.index.schemas import IDENTIFIERS, text_column
 
 REFINE_FACTOR = 5
@@ -19,14 +20,43 @@ LANGUAGES_RRF_K = 60
 """The usual constant: it lets a whole identifier rank first although other rows hold its parts more often."""
 
 
+class Broken:
+    """Legs that failed in one search, with the reason. May be told of from several threads."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, Exception] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._failed)
+
+    def add(self, leg: str, error: Exception) -> None:
+        """A leg failed."""
+        self._failed[leg] = error
+
+    def warnings(self, *, any_found: bool) -> list[str]:
+        """One line for each failed leg. Raises the first error when no other leg found anything: then it is not known
+        whether there is anything to find."""
+        if not any_found:
+            raise next(iter(self._failed.values()))
+        return [
+            f"the index on {leg} cannot be used ({lance_message(error)}), these are hits of the others; "
+            "`ctx-pipeline doctor --fix` mends it"
+            for leg, error in self._failed.items()
+        ]
+
+
 class Legs:
     """Queries against one version of a table, and the rows of what they found.
 
     Chunks are named by chunk_id. May be used from several threads.
     """
 
-    def __init__(self, table: Any, limit: int, where: str | None) -> None:
-        """Each leg finds at most `limit` chunks among the rows that `where`, a SQL filter, lets pass."""
+    def __init__(self, table: Any, limit: int, where: str | None, broken: Broken | None = None) -> None:
+        """Each leg finds at most `limit` chunks among the rows that `where`, a SQL filter, lets pass.
+
+        A leg that LanceDB cannot answer is left out and told to `broken`; without it the error is raised.
+        """
+        self._broken = broken
         self._table, self._limit, self._where = table, limit, where
         self._indexed = {column for index in table.list_indices() for column in index.columns}
         self._row_ids: dict[str, int] = {}
@@ -34,7 +64,7 @@ class Legs:
     def vector(self, vector: NDArray[np.float32]) -> list[str]:
         """The chunks nearest to a vector by cosine."""
         search = self._table.search(vector, vector_column_name="vector").distance_type("cosine")
-        return self._ids(search.refine_factor(REFINE_FACTOR), "_distance")
+        return self._answer("vector", lambda: self._ids(search.refine_factor(REFINE_FACTOR), "_distance"))
 
     def keyword(self, query: str, languages: Sequence[str], exact: Sequence[str]) -> list[str]:
         """The chunks that share words with a query.
@@ -62,7 +92,18 @@ class Legs:
         """Nothing where the column has no index: an empty table has none yet, one by an older version lacks some."""
         from lancedb.query import MatchQuery
 
-        return self._ids(self._table.search(MatchQuery(words, column)), "_score") if column in self._indexed else []
+        if column not in self._indexed:
+            return []
+        return self._answer(column, lambda: self._ids(self._table.search(MatchQuery(words, column)), "_score"))
+
+    def _answer(self, leg: str, ask: Callable[[], list[str]]) -> list[str]:
+        try:
+            return ask()
+        except LANCE_ERRORS as error:
+            if self._broken is None:
+                raise
+            self._broken.add(leg, error)
+            return []
 
     def _ids(self, search: Any, measure: str) -> list[str]:
         if self._where:

@@ -13,7 +13,7 @@ from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import CtxError, QueryError, StorageError
 from ctx_pipeline.index.embedded import with_context
 from ctx_pipeline.index.fusion import add_document_ranks, ranked, reciprocal_rank_fusion
-from ctx_pipeline.index.legs import Legs
+from ctx_pipeline.index.legs import Broken, Legs
 from ctx_pipeline.index.schemas import SearchTableSpec, document_of_chunk
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store
@@ -134,27 +134,31 @@ class SearchIndex:
     def _fused(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
         try:
             return self._search(query, k, mode, where)
-        except CtxError:
-            raise
         except Exception as first:
-            # Maintenance may have removed the pinned version, or a switch its table, between two reads.
+            if isinstance(first, CtxError) and not isinstance(first, StorageError):
+                raise
+            # Maintenance may have removed the pinned version, or a switch its table, between two reads. If it is a
+            # damaged index, the other legs answer.
             try:
-                return self._search(query, k, mode, where)
+                return self._search(query, k, mode, where, Broken())
             except CtxError:
                 raise
             except Exception:
                 message = " ".join(str(first).split())[:300]
                 if where:
                     raise QueryError(f"the search failed, check the filter {where!r}: {message}") from first
-                raise StorageError(f"the search failed: {message}") from first
+                raise StorageError(
+                    f"the search failed: {message}; `ctx-pipeline doctor` tells what is wrong"
+                ) from first
 
-    def _search(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
+    def _search(self, query: str, k: int, mode: Mode, where: str | None, broken: Broken | None = None) -> SearchResult:
+        """One attempt. Without `broken` the first leg that fails ends it; with it, the last one."""
         active, version = self._pinned or (self._store.state().get(ACTIVE), None)
         if not active:
             raise StorageError(f"the index at {self._store.uri} is not built yet; run `ctx-pipeline refresh`")
         table = self._store.table(active, version)
         spec = SearchTableSpec.from_schema(table.schema)
-        legs = Legs(table, max(self._settings.search.candidates, k), where)
+        legs = Legs(table, max(self._settings.search.candidates, k), where, broken)
         warnings = []
         vector_ids: list[str] = []
         keyword_ids: list[str] = []
@@ -166,7 +170,9 @@ class SearchIndex:
                 keyword_ids = legs.keyword(query, spec.languages, exact_ids)
             if nearest:
                 vector_ids = nearest.result()
-        if mode != "vector" and not keyword_ids:
+        if broken:
+            warnings += broken.warnings(any_found=bool(vector_ids or keyword_ids))
+        elif mode != "vector" and not keyword_ids:
             found = "; these are the vector leg's" if vector_ids else ""
             among = " among the rows of the filter" if where else ""
             warnings.append(f"no word of the query is in the full-text index{among}{found}")

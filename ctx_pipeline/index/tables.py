@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -63,6 +62,10 @@ class Store:
                     )
         return self._connection
 
+    def reconnect(self) -> None:
+        """Forget what is in memory of the tables: some were moved or put in the place of others."""
+        self._connection = None
+
     def exists(self) -> bool:
         """Whether an index was ever begun here (no connection is made)."""
         return STATE in self.names()
@@ -83,7 +86,7 @@ class Store:
     def folders(self) -> dict[str, Path]:
         """The folder of each table, sound or not. Raises StorageError when the storage cannot be read now."""
         try:
-            return {Path(name).stem: self.uri / name for name in os.listdir(self.uri) if name.endswith(".lance")}
+            return {folder.stem: folder for folder in self.uri.iterdir() if folder.suffix == ".lance"}
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
@@ -114,8 +117,7 @@ class Store:
             if name not in names and name != STATE:
                 connection.create_table(name, schema=SCHEMAS[name])
         if STATE not in names:
-            first = pa.Table.from_pylist([{"name": "schema_version", "value": SCHEMA_VERSION}], schema=SCHEMAS[STATE])
-            connection.create_table(STATE, data=first, schema=SCHEMAS[STATE])
+            self.create_state({})
         for name, schema in SCHEMAS.items():
             if name in names:
                 add_missing_columns(self.table(name), schema)
@@ -124,6 +126,13 @@ class Store:
         for name, spec in self.search_tables().items():
             add_missing_columns(self.table(name), search_schema(spec))
         return moved
+
+    def create_state(self, entries: Mapping[str, str]) -> None:
+        """Create the state table with its schema version and some entries, in one commit."""
+        values = {"schema_version": SCHEMA_VERSION, **entries}
+        first = [{"name": name, "value": value} for name, value in values.items()]
+        data = pa.Table.from_pylist(first, schema=SCHEMAS[STATE])
+        self.connect(create=True).create_table(STATE, data=data, schema=SCHEMAS[STATE])
 
     def opens(self, name: str) -> bool:
         """Whether a table can be opened now."""
