@@ -32,8 +32,8 @@ def fix(pipeline: Pipeline, *, give_up_memo: bool = False) -> list[str]:
         # What cannot be read cannot be compared with, and every repair rests on a comparison.
         return [f"nothing repaired: table {problem.table} cannot be read now: {problem.why}" for problem in refused]
     done, mended = _mend_tables(store, problems, give_up_memo)
-    if STATE not in store.names() and (store.folders().keys() - {STATE}):
-        done += _restore_state(store)
+    if STATE in mended or (STATE not in store.names() and store.folders()):
+        done.append(_restore_state(store))
         pipeline = pipeline.reopened()
         store = pipeline.store
     is_lost = LEDGER not in store.names() or LEDGER in mended
@@ -84,11 +84,13 @@ def _told(mended: Mended) -> str:
     return f"table {mended.table} was mended from what can be read{lost}; as it was found it is at {mended.kept_at}"
 
 
-def _restore_state(store: Store) -> list[str]:
-    """Make the state table again: it says which search table is live, and what `auto` stands for."""
-    store.connect(create=True)
-    store.create_state(rebuilt_state(store))
-    return ["table state was made again from the other tables"]
+def _restore_state(store: Store) -> str:
+    """Complete the state table from the others: it says which search table is live, and what `auto` stands for."""
+    store.connect(create=True, check=False)
+    left = store.state() if STATE in store.names() else {}
+    store.create_state({**rebuilt_state(store), **left})
+    store.reconnect()
+    return "table state was made again from the other tables"
 
 
 def _mend_documents(store: Store, ledger: Ledger, comparison: Comparison) -> list[str]:

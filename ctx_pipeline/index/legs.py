@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ctx_pipeline.index.fulltext import identifiers, query_text
 from ctx_pipeline.index.fusion import ranked, reciprocal_rank_fusion
-from ctx_pipeline.index.lance_errors import LANCE_ERRORS, lance_message
+from ctx_pipeline.index.lance_errors import is_lance_error, lance_message
 from ctx_pipeline.index.schemas import IDENTIFIERS, text_column
 
 REFINE_FACTOR = 5
@@ -99,8 +99,8 @@ class Legs:
     def _answer(self, leg: str, ask: Callable[[], list[str]]) -> list[str]:
         try:
             return ask()
-        except LANCE_ERRORS as error:
-            if self._broken is None:
+        except Exception as error:
+            if self._broken is None or not is_lance_error(error):
                 raise
             self._broken.add(leg, error)
             return []

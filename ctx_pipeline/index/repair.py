@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctx_pipeline.index.folders import VERSIONS, keep_image, manifests, move_aside
-from ctx_pipeline.index.lance_errors import LANCE_ERRORS
 from ctx_pipeline.index.schemas import MEMO, MEMO_SCHEMA, SCHEMAS
 from ctx_pipeline.index.table_health import HINT, open_afresh, read_all
 from ctx_pipeline.index.tables import Store, blocks, id_filter
@@ -110,7 +109,7 @@ def _readable_rows(table: Any) -> tuple[pa.Table | None, int]:
     """The rows of the fragments that can be read, and how many others there are; None where that cannot be told."""
     try:
         ids: list[int] = table.search().select(["_rowid"]).with_row_id(True).to_arrow()["_rowid"].to_pylist()
-    except LANCE_ERRORS:
+    except Exception:
         return None, 0  # a file that says which rows are deleted is gone
     fragments: dict[int, list[int]] = {}
     for row_id in ids:
@@ -119,7 +118,7 @@ def _readable_rows(table: Any) -> tuple[pa.Table | None, int]:
     for own in fragments.values():
         try:
             parts = [table.take_row_ids(block).to_arrow() for block in _row_blocks(own)]
-        except LANCE_ERRORS:
+        except Exception:
             unread += len(own)
         else:
             found += [part.select(table.schema.names) for part in parts]
@@ -133,7 +132,7 @@ def _row_blocks(row_ids: list[int]) -> Iterator[list[int]]:
 def _opens(store: Store, name: str, version: int) -> bool:
     try:
         open_afresh(store, name, version)
-    except LANCE_ERRORS:
+    except Exception:
         return False
     return True
 
@@ -141,7 +140,7 @@ def _opens(store: Store, name: str, version: int) -> bool:
 def _reads(store: Store, name: str, version: int) -> bool:
     try:
         read_all(open_afresh(store, name, version))
-    except LANCE_ERRORS:
+    except Exception:
         return False
     return True
 

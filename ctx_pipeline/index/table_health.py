@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ctx_pipeline.index.folders import VERSIONS, files, holds_data, manifests
-from ctx_pipeline.index.lance_errors import LANCE_ERRORS, is_of_the_moment, lance_message
+from ctx_pipeline.index.lance_errors import is_of_the_moment, lance_message
 from ctx_pipeline.index.tables import Store
 
 LANCE_MAGIC, ARROW_MAGIC = b"LANC", b"ARROW1"
@@ -105,7 +105,7 @@ def _judged(name: str, folder: Path, read: Callable[[], None]) -> TableProblem |
     try:
         read()
         return None
-    except (*LANCE_ERRORS, MemoryError) as error:
+    except Exception as error:  # whatever the damage made of LanceDB
         if is_of_the_moment(error):
             return TableProblem(name, lance_message(error), False)
     try:
@@ -115,7 +115,7 @@ def _judged(name: str, folder: Path, read: Callable[[], None]) -> TableProblem |
     try:
         read()  # files that an upkeep beside us removed meanwhile are no damage
         return None
-    except (*LANCE_ERRORS, MemoryError) as error:
+    except Exception as error:  # whatever the damage made of LanceDB
         why = lance_message(error)
         if broken:
             why = f"{broken[0].relative_to(folder)} is no complete file of LanceDB ({why})"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ctx_pipeline.errors import StorageError
 from ctx_pipeline.index.folders import holds_data, move_aside, newest_manifest, remove_leftover
-from ctx_pipeline.index.lance_errors import LANCE_ERRORS, lance_message
+from ctx_pipeline.index.lance_errors import is_lance_error, lance_message
 from ctx_pipeline.index.schemas import (
     MEMO,
     MEMO_SCHEMA,
@@ -37,8 +37,11 @@ class Store:
         self.uri = uri
         self._connection: Any = None
 
-    def connect(self, *, create: bool = False) -> Any:
-        """The LanceDB connection. Raises StorageError when there is no index, or one of another schema version."""
+    def connect(self, *, create: bool = False, check: bool = True) -> Any:
+        """The LanceDB connection; without `check` also to an index whose state table is to be made again.
+
+        Raises StorageError when there is no index, or one of another schema version.
+        """
         if self._connection is None:
             if create:
                 try:
@@ -52,8 +55,12 @@ class Store:
             import lancedb
 
             self._connection = lancedb.connect(str(self.uri))
-            if STATE in self.names():
-                found = self.state().get("schema_version")
+            if check and STATE in self.names():
+                try:
+                    found = self.state().get("schema_version")
+                except BaseException:
+                    self._connection = None
+                    raise
                 if found != SCHEMA_VERSION:
                     self._connection = None
                     raise StorageError(
@@ -128,11 +135,11 @@ class Store:
         return moved
 
     def create_state(self, entries: Mapping[str, str]) -> None:
-        """Create the state table with its schema version and some entries, in one commit."""
+        """Make the state table one of these entries and the schema version, in one commit."""
         values = {"schema_version": SCHEMA_VERSION, **entries}
         first = [{"name": name, "value": value} for name, value in values.items()]
         data = pa.Table.from_pylist(first, schema=SCHEMAS[STATE])
-        self.connect(create=True).create_table(STATE, data=data, schema=SCHEMAS[STATE])
+        self.connect(create=True).create_table(STATE, data=data, schema=SCHEMAS[STATE], mode="overwrite")
 
     def opens(self, name: str) -> bool:
         """Whether a table can be opened now."""
@@ -175,7 +182,9 @@ class Store:
         """Errors of LanceDB become StorageErrors that name the table and the remedy."""
         try:
             yield
-        except LANCE_ERRORS as error:
+        except Exception as error:
+            if not is_lance_error(error):
+                raise
             raise StorageError(
                 f"table {name!r} of {self.uri} cannot be read or written ({lance_message(error)}); {DOCTOR}"
             ) from error
