@@ -24,7 +24,7 @@ else \
 fi
 endef
 
-.PHONY: refresh search dev test lint check clean
+.PHONY: refresh search dev test test-long lint check clean
 
 refresh: $(STAMP)
 	@$(SCOPE); code=0; $(BIN)/ctx-pipeline refresh || code=$$?; [ $$code -le 1 ] || exit $$code; \
@@ -42,6 +42,9 @@ dev: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -m long
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_o
 from ctx_pipeline.cli_plan import plan
 from ctx_pipeline.cli_project import dev, documents, init
 from ctx_pipeline.cli_retrieval import ask, search
-from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
+from ctx_pipeline.errors import CtxError, LockHeldError, QueryError, SettingsError, StorageError, counted
 from ctx_pipeline.terminal import say, say_json, say_text
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def refresh(
             skipped=len(plan.skipped),
             not_indexed=plan.not_indexed,
             standing=plan.failed,
-            warnings=plan.warnings + context_warnings(plan.contexts),
+            warnings=plan.warnings + context_warnings(plan.contexts) + _restore_keys(pipeline),
         )
     summary.seconds = time.monotonic() - started
     if as_json:
@@ -140,6 +141,26 @@ def _remember(source: Path) -> None:
     if not path.exists() and not os.environ.get("CTX_CONFIG"):
         write_settings(path, source)
         say(f"{path} written, which names this source: `ctx-pipeline refresh` is enough from now on", err=True)
+
+
+def _restore_keys(pipeline: Pipeline) -> list[str]:
+    """Partition keys of a Dagster instance whose history was lost, where nothing is owed; what was done, in words."""
+    from ctx_pipeline.defs.storage import home_folder, keys_are_lost
+    from ctx_pipeline.index.lock import storage_lock
+    from ctx_pipeline.index.schemas import LEDGER
+
+    name = pipeline.settings.dagster.partitions
+    if not keys_are_lost(home_folder(), name, pipeline.store.count(LEDGER)):
+        return []
+    from ctx_pipeline.defs.launch import reconcile_partitions
+
+    try:
+        with storage_lock(pipeline.store.uri, "restoring partition keys", wait_s=0):
+            return reconcile_partitions(name, pipeline)
+    except LockHeldError:
+        return []  # whoever writes does it
+    except StorageError as error:
+        return [str(error)]
 
 
 def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:
@@ -312,10 +333,18 @@ def status(source: Path | None, as_json: bool) -> int:
 
 @cli.command()
 @click.option("--fix", "fixing", is_flag=True, help="Repair what needs no source; damaged documents become owed.")
+@click.option(
+    "--give-up-memo",
+    is_flag=True,
+    help="With --fix: of a damaged memo keep what can be read; the rest is paid for again when needed.",
+)
 @click.option("--verify", is_flag=True, help="Hash every file, whatever its size and mtime.")
 @json_option
-def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
-    """Compare sources, ledger, tables, indexes and partition keys; each finding names its remedy."""
+def doctor(fixing: bool, give_up_memo: bool, verify: bool, as_json: bool) -> int:
+    """Compare sources, ledger, tables, indexes and partition keys; each finding names its remedy.
+
+    --fix destroys nothing that might be good: damaged tables are moved to the folder `damaged` of the storage.
+    """
     from dataclasses import asdict
 
     from ctx_pipeline.defs.launch import partition_doc_ids, reconcile_partitions
@@ -323,11 +352,16 @@ def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
     from ctx_pipeline.exposure import exposure
     from ctx_pipeline.index.lock import storage_lock
 
+    if give_up_memo and not fixing:
+        raise click.UsageError("--give-up-memo goes with --fix")
     pipeline = open_pipeline()
     name = pipeline.settings.dagster.partitions
     if fixing:
         with storage_lock(pipeline.store.uri, "doctor --fix"):
-            say(*fix(pipeline), *reconcile_partitions(name, pipeline), err=True)
+            say(*fix(pipeline, give_up_memo=give_up_memo), err=True)
+            with suppress(StorageError):  # each is among the findings below
+                say(*reconcile_partitions(name, pipeline), err=True)
+        pipeline = pipeline.reopened()
     keys: Callable[[], set[str]] = lambda: partition_doc_ids(name)  # noqa: E731
     findings = [*diagnose(pipeline, keys, verify=verify), *exposure(pipeline.store)]
     if as_json:
@@ -337,7 +371,7 @@ def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
             say(f"{finding.severity:8} {finding.check}: {finding.message}", f"         remedy: {finding.remedy}")
         if not findings:
             say("everything agrees: sources, ledger, tables, indexes and partition keys")
-    return FOUND if findings else DONE
+    return FOUND if any(finding.severity != "note" for finding in findings) else DONE
 
 
 if __name__ == "__main__":

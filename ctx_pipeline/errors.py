@@ -31,6 +31,14 @@ class StorageError(CtxError):
     """The index cannot be used as it is: another schema, a missing table, no storage."""
 
 
+class DagsterStorageError(StorageError):
+    """Dagster's own databases cannot be used; the index is not concerned."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem, self.remedy = problem, remedy
+
+
 class PermanentError(CtxError):
     """One document cannot be indexed as it is; trying again needs other content or other settings."""
 

@@ -24,6 +24,8 @@ from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import maintain
 from ctx_pipeline.index.outcome import Outcome, Task
 from ctx_pipeline.index.plan import Damage, Plan, make_plan, stored_work
+from ctx_pipeline.index.rebuild import rebuilt_rows
+from ctx_pipeline.index.schemas import CONTEXT_METHOD, DOCUMENTS, LEDGER
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
     from ctx_pipeline.contexts.planning import ContextPlan
 
 REMOVAL_BLOCK = 5_000
-CONTEXT_METHOD = "context_method"
-"""In the state table: what `auto` was resolved to."""
 _NOTED = ("mtime_ns", "ctime_ns", "read_at_ns", "failure")
 """What a note changes of a ledger row."""
 
@@ -52,6 +52,7 @@ class Pipeline:
         self, settings: Settings, *, embedder: Embedder | None = None, contextualizer: Contextualizer | None = None
     ) -> None:
         self.store = Store(settings.storage.uri)
+        self._given = (settings, embedder, contextualizer)
         kept = self._kept_method() if settings.contexts.method == "auto" else None
         has_key = bool(os.environ.get(CLAUDE_KEY, "").strip())
         method, self.method_note = resolve_method(settings.contexts, has_key, kept)
@@ -70,15 +71,38 @@ class Pipeline:
         """
         return self._plan(Ledger.read(self.store), self.search_tables(), options or RefreshOptions(), take_up)
 
-    def _kept_method(self) -> str | None:
-        return self.store.state().get(CONTEXT_METHOD) if self.store.exists() else None
+    def reopened(self) -> Pipeline:
+        """The pipeline of the same settings over the storage as it is now: the state table may tell otherwise."""
+        settings, embedder, contextualizer = self._given
+        return Pipeline(settings, embedder=embedder, contextualizer=contextualizer)
 
-    def _create(self) -> None:
+    def _kept_method(self) -> str | None:
+        try:
+            return self.store.state().get(CONTEXT_METHOD) if self.store.exists() else None
+        except StorageError:
+            return None  # whatever writes comes upon it again, and stops; `doctor` must get as far as telling of it
+
+    def _create(self) -> list[str]:
         """Create what is missing of the storage, and keep what `auto` was resolved to: a key that comes or goes later
-        changes no context by itself."""
-        self.store.create()
+        changes no context by itself. What was moved aside or made again, one line each."""
+        is_lost = self.store.exists() and LEDGER not in self.store.names()
+        told = self.store.create()
         if self._new_method and self._kept_method() is None:
             self.store.set_state(**{CONTEXT_METHOD: self._new_method})
+        if is_lost and self.store.count(DOCUMENTS):
+            told.append(self.restore_ledger())
+        return told
+
+    def restore_ledger(self) -> str:
+        """Complete the ledger from the other tables, where these agree; the caller holds the lock. In words."""
+        ledger, tables = Ledger.read(self.store), self.search_tables()
+        rebuilt = rebuilt_rows(self.store, self.hashes, next(iter(tables.audited), tables.live))
+        put = [row for doc_id, row in rebuilt.items() if _is_better(row, ledger.rows.get(doc_id))]
+        ledger.put(put)
+        again = sum(1 for row in put if row.writing)
+        return f"the ledger was made again from the tables: {counted(len(put) - again, 'document')} as before" + (
+            f", {counted(again, 'document')} to be indexed again" if again else ""
+        )
 
     def context_plan(self, plan: Plan, *, compare: bool = False, renew: bool = False) -> ContextPlan | None:
         """What the contexts of a refresh would cost; None for methods that cost nothing. Reads only, and asks nobody.
@@ -153,7 +177,7 @@ class Pipeline:
         """
         started = time.monotonic()
         sink, options = sink or NullSink(), options or RefreshOptions()
-        self._create()
+        told = self._create()
         ledger = Ledger.read(self.store)
         tables = self.search_tables()
         plan = self._plan(ledger, tables, options)
@@ -164,7 +188,7 @@ class Pipeline:
             skipped=len(plan.skipped),
             not_indexed=plan.not_indexed,
             standing=dict(plan.failed),
-            warnings=list(plan.warnings),
+            warnings=[*told, *plan.warnings],
         )
         mounts.remember(self.store, plan.mounts, forget=False)  # before their documents, in case this run is killed
         tables.prepare()
@@ -311,6 +335,14 @@ class Pipeline:
         tables.switch()
         if replaced:
             summary.switched_to = tables.build
+
+
+def _is_better(rebuilt: LedgerRow, row: LedgerRow | None) -> bool:
+    """Whether a row made from the tables is to stand in place of what an older version of the ledger holds."""
+    if row is None:
+        return True
+    told = ("content_hash", "parse", "chunk", "context", "chunks", "indexed")
+    return not rebuilt.writing and any(getattr(rebuilt, name) != getattr(row, name) for name in told)
 
 
 def _is_current(now: LedgerRow | None, noted: LedgerRow) -> bool:

@@ -71,8 +71,9 @@ def test_looking_makes_no_table_and_adding_makes_one(store: Store) -> None:
     assert MEMO not in store.names()
     memo.flush()
     assert store.count(MEMO) == 1
+    version = store.table(MEMO).version
     memo.flush()
-    assert len(store.table(MEMO).list_versions()) == 1
+    assert store.table(MEMO).version == version
 
 
 def test_rows_are_found_by_key_before_and_after_they_are_stored(store: Store) -> None:

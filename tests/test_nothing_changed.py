@@ -41,7 +41,7 @@ def test_a_refresh_run_with_nothing_owed_changes_no_table(project: Project, monk
 
 def test_nothing_owed_imports_no_dagster_and_search_neither(project: Project) -> None:
     project.write("a.md", TEXT)
-    project.refresh()
+    assert project.command("refresh").returncode == 0
     for arguments in (["refresh"], ["refresh", "--dry-run"], ["search", "límite"], ["status"], ["show", "a.md"]):
         code = (
             "import sys; from ctx_pipeline.cli import cli; "
@@ -134,14 +134,17 @@ def test_a_lost_search_table_is_built_again(project: Project, monkeypatch: pytes
     assert project.search_rows() == rows
 
 
-def test_a_lost_ledger_is_written_again_and_deletes_what_is_gone_under_the_same_limits(project: Project) -> None:
+def test_a_lost_ledger_is_made_again_and_deletes_what_is_gone_under_the_same_limits(
+    project: Project,
+) -> None:
     for n in range(25):
         project.write(f"d{n}.md", TEXT + str(n))
     project.refresh()
     rows = project.search_rows()
     project.pipeline().store.drop("ledger")
     summary = project.refresh()
-    assert (summary.added, summary.removed, summary.embedded) == (25, 0, 0)
+    assert (summary.added, summary.unchanged, summary.removed, summary.embedded) == (0, 25, 0, 0)
+    assert any("the ledger was made again" in warning for warning in summary.warnings)
     assert project.search_rows() == rows
     project.pipeline().store.drop("ledger")
     for path in project.docs.iterdir():

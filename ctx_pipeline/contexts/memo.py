@@ -82,7 +82,9 @@ class Memo:
     def has_shape(self, shapes: Iterable[str]) -> bool:
         """Whether anything was paid for in one of these shapes."""
         self.flush()
-        return MEMO in self._store.names() and bool(self._store.table(MEMO).count_rows(id_filter("shape", shapes)))
+        table = self._store.memo_table()
+        with self._store.reading(MEMO):
+            return table is not None and bool(table.count_rows(id_filter("shape", shapes)))
 
     def of_documents(self, doc_ids: Sequence[str]) -> dict[str, list[Paid]]:
         """All rows that were written for some documents, each with the members of its chunk set where known."""
@@ -109,10 +111,11 @@ class Memo:
                 return
             try:
                 data, sets = self._to_table(rows)
-                if MEMO in self._store.names():
-                    self._store.table(MEMO).add(data)
-                else:
-                    self._store.connect(create=True).create_table(MEMO, data=data)
+                table = self._store.memo_table()
+                if table is None:
+                    # Empty first: what a kill leaves of it then holds no data, unlike a memo that lost its manifests.
+                    table = self._store.connect(create=True).create_table(MEMO, schema=MEMO_SCHEMA)
+                table.add(data)
             except BaseException:
                 with self._adding:
                     self._waiting = rows + self._waiting
@@ -121,12 +124,11 @@ class Memo:
 
     def _rows(self, column: str, values: Sequence[str]) -> Iterable[Paid]:
         self.flush()
-        if not values or MEMO not in self._store.names():
+        table = self._store.memo_table() if values else None
+        if table is None:
             return []
-        table = self._store.table(MEMO)
         columns = [name for name in (*_FOUND_COLUMNS, "members") if name in table.schema.names]
-        query = table.search().where(id_filter(column, values))
-        return map(_from_row, query.select(columns).to_arrow().to_pylist())
+        return map(_from_row, self._store.rows(MEMO, values, columns, column=column))
 
     def _to_table(self, rows: Sequence[Paid]) -> tuple[pa.Table, set[tuple[str, str]]]:
         """The rows, and the chunk sets that they hold: one that is stored is not written again."""

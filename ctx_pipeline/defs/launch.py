@@ -15,11 +15,11 @@ from ctx_pipeline.definitions import build_definitions
 from ctx_pipeline.defs.events import PartitionKeys
 from ctx_pipeline.defs.refresh import JOB, NAME, Report
 from ctx_pipeline.defs.resources import fail_dead_runs, process_tags
+from ctx_pipeline.defs.storage import home_folder, storage_errors
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.private_files import FILE_MODE, make_folder, write
 from ctx_pipeline.refresh import Pipeline
-from ctx_pipeline.settings_file import settings_file
 from ctx_pipeline.summary import RefreshOptions
 
 INSTANCE_SETTINGS = """\
@@ -41,7 +41,7 @@ def dagster_home() -> Path:
 
     Raises SettingsError when it cannot be used.
     """
-    home = Path(os.environ.get("DAGSTER_HOME") or settings_file().parent / "dagster_home").absolute()
+    home = home_folder()
     try:
         make_folder(home)
         if not (home / "dagster.yaml").exists():
@@ -55,9 +55,12 @@ def dagster_home() -> Path:
 
 
 def open_instance() -> dg.DagsterInstance:
-    """The instance of `DAGSTER_HOME`. One process at a time opens it: two that make its databases spoil them."""
+    """The instance of `DAGSTER_HOME`. One process at a time opens it: two that make its databases spoil them.
+
+    Raises DagsterStorageError when its databases cannot be used.
+    """
     home = dagster_home()
-    with FileLock(home / ".opening.lock", mode=FILE_MODE):
+    with storage_errors(home), FileLock(home / ".opening.lock", mode=FILE_MODE):
         instance = dg.DagsterInstance.get()
         instance.get_dynamic_partitions("documents")  # makes the event log's database, if need be
         return instance
@@ -73,7 +76,7 @@ def run_refresh(report: Report, options: RefreshOptions, *, source: str = "", de
     if not debug:
         warnings.simplefilter("ignore")
     job = build_definitions(source=source, report=report).resolve_job_def(JOB)
-    with open_instance() as instance:
+    with open_instance() as instance, storage_errors(dagster_home()):
         result = job.execute_in_process(
             instance=instance,
             raise_on_error=debug,
@@ -101,17 +104,17 @@ def _first_failure(result: dg.ExecuteInProcessResult) -> str:
 
 
 def partition_doc_ids(name: str) -> set[str]:
-    """The documents that have a partition key in the instance of `DAGSTER_HOME`."""
-    with open_instance() as instance:
+    """The documents that have a partition key in the instance of `DAGSTER_HOME`. Raises DagsterStorageError."""
+    with open_instance() as instance, storage_errors(dagster_home()):
         return PartitionKeys(instance, name).doc_ids()
 
 
 def reconcile_partitions(name: str, pipeline: Pipeline) -> list[str]:
     """Make the partition keys those of the ledger and fail the runs of dead processes; what was done, in words.
 
-    The caller holds the storage's lock.
+    The caller holds the storage's lock. Raises DagsterStorageError.
     """
-    with open_instance() as instance:
+    with open_instance() as instance, storage_errors(dagster_home()):
         failed = fail_dead_runs(instance)
         keys = PartitionKeys(instance, name)
         before = keys.doc_ids()

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ctx_pipeline.errors import QueryError
-from ctx_pipeline.index.lancedb_errors import LegError, lancedb_errors, within
+from ctx_pipeline.index.lance_errors import LegError, lancedb_errors, within
 from ctx_pipeline.index.tables import sql_literal
 
 FILTER_SECONDS = 10.0

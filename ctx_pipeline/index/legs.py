@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ctx_pipeline.index.filters import Condition
 from ctx_pipeline.index.fulltext import asked_identifiers, normalized, query_text
 from ctx_pipeline.index.fusion import ranked, reciprocal_rank_fusion
-from ctx_pipeline.index.lancedb_errors import LegError, lancedb_errors, within
+from ctx_pipeline.index.lance_errors import LegError, lancedb_errors, within
 from ctx_pipeline.index.schemas import IDENTIFIERS, text_column
 
 REFINE_FACTOR = 5

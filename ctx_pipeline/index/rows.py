@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,11 @@ from ctx_pipeline.documents.model import Document, Parsed
 from ctx_pipeline.index.embedded import with_context
 from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text, normalized
 from ctx_pipeline.index.schemas import IDENTIFIERS, chunk_id, text_column
+
+
+def text_hash(text: str) -> str:
+    """What a stored text is checked against: that of the bytes says nothing of the text that was made of them."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def document_row(document: Document, version: str) -> dict[str, Any]:
@@ -34,6 +40,7 @@ def document_row(document: Document, version: str) -> dict[str, Any]:
         "metadata": json.dumps(parsed.metadata, ensure_ascii=False, default=str),
         "warnings": json.dumps(parsed.warnings, ensure_ascii=False),
         "text": parsed.text,
+        "text_hash": text_hash(parsed.text),
         "version": version,
     }
 

@@ -13,6 +13,8 @@ SCHEMA_VERSION = "1"
 
 DOCUMENTS, CHUNKS, CONTEXTS, LEDGER, STATE = "documents", "chunks", "contexts", "ledger", "state"
 MEMO = "memo"
+CONTEXT_METHOD = "context_method"
+"""In the state table: what `contexts.method = "auto"` was resolved to."""
 
 
 def _key(name: str) -> pa.Field:
@@ -35,6 +37,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             pa.field("metadata", pa.string()),
             pa.field("warnings", pa.string()),
             pa.field("text", pa.string()),
+            pa.field("text_hash", pa.string()),
             pa.field("version", pa.string()),
         ]
     ),

@@ -14,7 +14,7 @@ from ctx_pipeline.errors import CtxError, StorageError
 from ctx_pipeline.index.embedded import with_context
 from ctx_pipeline.index.filters import Filters, read_filter
 from ctx_pipeline.index.fusion import add_document_ranks, ranked, reciprocal_rank_fusion
-from ctx_pipeline.index.lancedb_errors import LegError, lancedb_errors
+from ctx_pipeline.index.lance_errors import LegError, lancedb_errors
 from ctx_pipeline.index.legs import VECTOR, Legs
 from ctx_pipeline.index.schemas import SearchTableSpec, document_of_chunk, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
