@@ -126,6 +126,8 @@ def test_conditions_of_every_kind_are_read(table: Any, where: str, ids: set[int]
         (" \n", "empty"),
         ("name = ?", "stands for no value"),
         ("name = $1", "stands for no value"),
+        ("name = :x", "stands for no value"),
+        ("name = N'x'", "stands for no value"),
         ("(SELECT true)", "not supported"),
         ("id", "boolean"),
         ("nonsense = 1", "the index has no column nonsense; its columns are id, chunk_id, name, start"),

@@ -89,7 +89,7 @@ def _plan(table: Any, *conditions: str) -> None:
 
 _TOKEN = re.compile(
     r"""(?P<quoted>'(?:[^']|'')*+'|"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)"""
-    r"""|(?P<unclosed>['"`])|(?P<comment>--|/\*)|(?P<placeholder>[?$])"""
+    r"""|(?P<unclosed>['"`])|(?P<comment>--|/\*)|(?P<placeholder>[?$]|(?<!:):(?=[A-Za-z_])|\b[Nn](?='))"""
     r"""|(?P<opening>[(\[{])|(?P<closing>[)\]}])|(?P<word>\w+)|(?P<other>[^\s\w])"""
 )
 _PAIRS = {")": "(", "]": "[", "}": "{"}
