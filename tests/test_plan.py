@@ -478,7 +478,7 @@ def test_what_is_there_but_left_out_now_is_held_back_and_named() -> None:
     assert (made.removed, made.held) == (["docs/gone.md"], {"docs": 5})
     [message] = made.warnings
     for part in (
-        "5 indexed documents",
+        "leaves out 5 documents",
         "docs/build/0.md (.gitignore)",
         "and 2 more",
         "--allow-mass-delete",

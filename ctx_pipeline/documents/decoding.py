@@ -87,6 +87,9 @@ def _is_utf_16(data: bytes) -> bool:
     low, high = data[::2].count(0), data[1::2].count(0)
     if not (low or high) or (low and high):
         return False
+    rest = data.translate(None, b"\0")
+    if 4 * (low + high) < len(data) and rest.isascii() and not _is_binary(rest):
+        return False  # bytes of letters, and here and there a NUL: any two letters are a character of UTF-16
     try:
         text = data.decode("utf-16-be" if low else "utf-16-le")
     except UnicodeDecodeError as error:

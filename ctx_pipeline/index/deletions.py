@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ctx_pipeline.documents.ignored import GITIGNORE
 from ctx_pipeline.documents.source import SourceScan
 from ctx_pipeline.errors import counted
 from ctx_pipeline.settings import SafetySettings
@@ -99,10 +100,11 @@ def _mount_above(doc_id: str, mounts: frozenset[str]) -> str:
 
 def _left_out_message(doc_ids: list[str], scan: SourceScan) -> str:
     named = ", ".join(f"{doc_id} ({scan.left_out[doc_id]})" for doc_id in doc_ids[:LISTED])
+    by_gitignore = any(scan.left_out[doc_id].endswith(GITIGNORE) for doc_id in doc_ids)
     return (
-        f"{counted(len(doc_ids), 'indexed document')} of source {scan.name!r} left out now though their files are "
-        f"there: {named}{_and_more(len(doc_ids))}: deleting them is held back; {ALLOW} to drop them, or keep them by "
-        "gitignore = false in their [[source]], or by a pattern with `!` in its exclude"
+        f"source {scan.name!r} leaves out {counted(len(doc_ids), 'document')} that it has indexed and whose files are "
+        f"there: {named}{_and_more(len(doc_ids))}; deleting them is held back; {ALLOW} to drop them, or keep them by a "
+        "pattern with `!` in its exclude" + (" or by gitignore = false in its [[source]]" if by_gitignore else "")
     )
 
 
