@@ -36,7 +36,7 @@ search: $(STAMP)
 	@$(SCOPE); $(BIN)/ctx-pipeline search -- "$$QUERY"
 
 dev: $(STAMP)
-	@$(SCOPE); mkdir -p "$$DAGSTER_HOME"; \
+	@$(SCOPE); umask 077; mkdir -p "$$DAGSTER_HOME"; \
 	[ -e "$$DAGSTER_HOME/dagster.yaml" ] || cp dagster_home/dagster.yaml "$$DAGSTER_HOME/"; \
 	exec $(BIN)/dagster dev -w workspace.yaml -p $(PORT)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from ctx_pipeline.cli_evaluation import diagnose as diagnose_command
 from ctx_pipeline.cli_evaluation import evaluate
 from ctx_pipeline.cli_options import DONE, FOUND, INTERRUPTED, WRONG_USE, json_option, open_pipeline, source_option
 from ctx_pipeline.cli_plan import plan
+from ctx_pipeline.cli_project import dev, documents, init
 from ctx_pipeline.cli_retrieval import ask, search
 from ctx_pipeline.errors import CtxError, QueryError, SettingsError, counted
+from ctx_pipeline.terminal import say, say_json, say_text
 
 if TYPE_CHECKING:
     from ctx_pipeline.index.plan import Plan
@@ -25,9 +28,10 @@ if TYPE_CHECKING:
 
 LISTED, PLANNED = 10, 50
 """Documents named one by one; the rest are counted."""
+PRIVATE = 0o077
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(package_name="ctx-pipeline")
 @click.option("--debug", is_flag=True, help="Show tracebacks and Dagster's log.")
 @click.pass_context
@@ -37,35 +41,41 @@ def cli(context: click.Context, debug: bool) -> None:
     Settings come from ctx.toml in the working directory (or CTX_CONFIG) and from CTX_SECTION__KEY variables.
     """
     context.obj = debug
+    if context.invoked_subcommand is None:
+        say_text(context.get_help())
 
 
-for command in (search, ask, evaluate, diagnose_command, plan):
+for command in (search, ask, evaluate, diagnose_command, plan, init, dev, documents):
     cli.add_command(command)
 
 
 def main() -> None:
-    """Entry point: one line for every foreseen error, exit codes 0, 1 and 2."""
+    """Entry point: one line for every foreseen error, exit codes 0, 1 and 2.
+
+    What the commands write holds text of documents, so it is for the user alone: Dagster's and LanceDB's files too.
+    """
+    os.umask(PRIVATE)
     debug = sys.argv[1:2] == ["--debug"]
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as request:
         code = request.exit_code
     except click.ClickException as error:
-        click.echo(f"error: {error.format_message()} (--help shows the usage)", err=True)
+        say(f"error: {error.format_message()} (--help shows the usage)", err=True)
         code = WRONG_USE
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was finished stays, and the next refresh does the rest", err=True)
+        say("interrupted; what was finished stays, and the next refresh does the rest", err=True)
         code = INTERRUPTED
     except CtxError as error:
         if debug:
-            raise
-        click.echo(f"error: {error}", err=True)
+            say_text(traceback.format_exc(), err=True)
+        say(f"error: {error}", err=True)
         code = WRONG_USE if isinstance(error, SettingsError | QueryError) else FOUND
     except Exception as error:
         if debug:
-            raise
+            say_text(traceback.format_exc(), err=True)
         first = str(error).strip().splitlines() or [""]
-        click.echo(f"error: {type(error).__name__}: {first[0]} (`ctx-pipeline --debug …` shows where)", err=True)
+        say(f"error: {type(error).__name__}: {first[0]} (`ctx-pipeline --debug …` shows where)", err=True)
         code = FOUND
     sys.exit(code or DONE)
 
@@ -95,6 +105,8 @@ def refresh(
 
     started = time.monotonic()
     options = RefreshOptions(verify, retry, renew, allow_mass_delete)
+    if source is not None and not dry_run:
+        _remember(source)
     pipeline = open_pipeline(source)
     plan = pipeline.plan(options)
     if dry_run:
@@ -107,24 +119,34 @@ def refresh(
         summary = Summary(
             unchanged=plan.unchanged,
             skipped=len(plan.skipped),
+            not_indexed=plan.not_indexed,
             standing=plan.failed,
             warnings=plan.warnings + context_warnings(plan.contexts),
         )
     summary.seconds = time.monotonic() - started
     if as_json:
-        click.echo(json.dumps(summary.to_json()))
+        say_json(summary.to_json())
     else:
         _print_summary(summary, pipeline)
-    for line in [*summary.warnings, *_failure_lines(summary)]:
-        click.echo(line, err=True)
+    say(*summary.warnings, *_failure_lines(summary), err=True)
     return FOUND if summary.failures or summary.unfinished else DONE
+
+
+def _remember(source: Path) -> None:
+    """Where there are no settings yet, keep the source in a file, so that `search` and the next refresh know it."""
+    from ctx_pipeline.settings_file import settings_file, write_settings
+
+    path = settings_file()
+    if not path.exists() and not os.environ.get("CTX_CONFIG"):
+        write_settings(path, source)
+        say(f"{path} written, which names this source: `ctx-pipeline refresh` is enough from now on", err=True)
 
 
 def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *, debug: bool, quiet: bool) -> Summary:
     from ctx_pipeline.index.lock import holder, is_locked
 
     if is_locked(pipeline.store.uri):
-        click.echo(f"waiting: the index is being written by {holder(pipeline.store.uri)}", err=True)
+        say(f"waiting: the index is being written by {holder(pipeline.store.uri)}", err=True)
     from ctx_pipeline.defs.launch import run_refresh
     from ctx_pipeline.defs.refresh import Report
     from ctx_pipeline.progress import TerminalProgress
@@ -133,7 +155,7 @@ def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *
     report = Report(
         progress=progress.documents,
         contexts_progress=progress.contexts,
-        planned=lambda plan: click.echo(f"plan       {plan.line()}", err=quiet),
+        planned=lambda plan: say(f"plan       {plan.line()}", err=quiet),
     )
     run_refresh(report, options, source=str(source.absolute()) if source else "", debug=debug)
     if report.error is not None:
@@ -144,39 +166,49 @@ def _refresh_in_dagster(pipeline: Pipeline, source: Path | None, options: Any, *
 
 
 def _print_summary(summary: Summary, pipeline: Pipeline) -> None:
-    click.echo(
+    say(
         f"documents  {summary.added} added, {summary.changed} changed, {summary.removed} removed, "
         f"{summary.unchanged} unchanged, {summary.failed} failed, {summary.skipped} skipped"
     )
+    say(*_left_out_lines(summary))
     if pipeline.method_note:
-        click.echo(f"method     {pipeline.method_note}")
+        say(f"method     {pipeline.method_note}")
     if summary.run_id is None:
-        click.echo(f"nothing to do  ({summary.seconds:.1f} s)")
+        say(f"nothing to do  ({summary.seconds:.1f} s)")
         return
     contexts = ", ".join(f"{count} {status}" for status, count in summary.contexts.items())
-    click.echo(f"chunks     {summary.chunks_indexed} indexed, {summary.tokens:,} tokens, {_size_words(pipeline)}")
-    click.echo(f"contexts   {contexts} ({pipeline.contextualizer.method})")
+    say(f"chunks     {summary.chunks_indexed} indexed, {summary.tokens:,} tokens, {_size_words(pipeline)}")
+    say(f"contexts   {contexts} ({pipeline.contextualizer.method})")
     if summary.earlier_wording:
-        click.echo(
+        say(
             f"earlier    {counted(summary.earlier_wording, 'context')} of an earlier wording kept; "
             "`ctx-pipeline plan --renew` prices asking for them again, `refresh --renew` does it"
         )
     if summary.calls:
         usage = summary.usage
-        click.echo(
+        say(
             f"tokens     {usage.total_input:,} in ({usage.cache_hit_rate:.1%} from the cache), {usage.output:,} out; "
             f"{counted(summary.calls, 'call')}, {summary.usd:.4f} USD" + _planned_words(summary)
         )
-    click.echo(f"vectors    {summary.embedded} embedded, {summary.reused} reused ({pipeline.embedder.name})")
+    say(f"vectors    {summary.embedded} embedded, {summary.reused} reused ({pipeline.embedder.name})")
     if summary.truncated:
-        click.echo(f"truncated  {summary.truncated} texts were longer than the embedder's window")
+        say(f"truncated  {summary.truncated} texts were longer than the embedder's window")
     for upkeep in summary.upkeep:
         freed = upkeep.bytes_before - upkeep.bytes_after
-        click.echo(f"optimized  {upkeep.table}: {upkeep.reason}" + (f", {freed:,} bytes freed" if freed > 0 else ""))
+        say(f"optimized  {upkeep.table}: {upkeep.reason}" + (f", {freed:,} bytes freed" if freed > 0 else ""))
     if summary.switched_to:
-        click.echo(f"switched   search now uses {summary.switched_to}")
-    click.echo(f"storage    {pipeline.store.uri}")
-    click.echo(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
+        say(f"switched   search now uses {summary.switched_to}")
+    say(f"storage    {pipeline.store.uri}")
+    say(f"run        {summary.run_id}  ({summary.seconds:.1f} s)")
+
+
+def _left_out_lines(summary: Summary) -> list[str]:
+    """The documents that were removed, by name, and the files that no pattern names, by extension."""
+    lines = [f"removed    {doc_id}" for doc_id in summary.removed_documents[:LISTED]]
+    if summary.removed > LISTED:
+        lines.append(f"removed    … and {summary.removed - LISTED} more")
+    words = summary.not_indexed.words()
+    return lines + [f"not indexed: {words}"] * bool(words)
 
 
 def _planned_words(summary: Summary) -> str:
@@ -215,24 +247,30 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool, *, renew: bool) -
     costs = pipeline.context_plan(plan, renew=renew)
     if as_json:
         owed = [{"doc_id": w.doc_id, "stage": w.stage.name.lower(), "reason": w.reason} for w in plan.work]
-        found = {"documents": counts, "work": owed, "removed": plan.removed, "warnings": plan.warnings}
+        found = {
+            "documents": counts,
+            "work": owed,
+            "removed": plan.removed,
+            "not_indexed": plan.not_indexed.to_json(),
+            "warnings": plan.warnings,
+        }
         if costs is not None:
             from ctx_pipeline.costs import contexts_json
 
             found["contexts"] = contexts_json(costs)
-        click.echo(json.dumps(found))
+        say_json(found)
         return
-    click.echo("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    say("would do   " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    if plan.not_indexed.files:
+        say(f"not indexed: {plan.not_indexed.words()}")
     if costs is not None:
-        click.echo(f"contexts   {costs.line() or 'nothing to pay for'}")
+        say(f"contexts   {costs.line() or 'nothing to pay for'}")
     lines = [f"{work.stage.name.lower():10} {work.doc_id}  ({work.reason})" for work in plan.work]
     lines += [f"{'remove':10} {doc_id}" for doc_id in plan.removed]
-    for line in lines[:PLANNED]:
-        click.echo(line)
+    say(*lines[:PLANNED])
     if len(lines) > PLANNED:
-        click.echo(f"… and {len(lines) - PLANNED} more (--json lists all)")
-    for warning in plan.warnings:
-        click.echo(warning, err=True)
+        say(f"… and {len(lines) - PLANNED} more (--json lists all)")
+    say(*plan.warnings, err=True)
 
 
 @cli.command()
@@ -240,15 +278,18 @@ def _print_plan(plan: Plan, pipeline: Pipeline, as_json: bool, *, renew: bool) -
 @json_option
 def show(doc: str, as_json: bool) -> int:
     """Show a document's chunks and contexts. DOC is `<source>/<path>`, or a path below a source."""
-    from ctx_pipeline.inspection import document_rows
+    from ctx_pipeline.inspection import document_rows, document_warnings
 
-    rows = document_rows(open_pipeline(), doc)
+    pipeline = open_pipeline()
+    rows = document_rows(pipeline, doc)
+    for warning in document_warnings(pipeline, doc):
+        say(f"{doc}: {warning}", err=True)
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False))
+        say_json(rows)
         return DONE
     from ctx_pipeline.display import chunk_blocks
 
-    click.echo(chunk_blocks(rows))
+    say_text(chunk_blocks(rows))
     return DONE
 
 
@@ -261,11 +302,11 @@ def status(source: Path | None, as_json: bool) -> int:
 
     found = index_status(open_pipeline(source))
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        say_json(found)
     else:
         from ctx_pipeline.display import status_lines
 
-        click.echo(status_lines(found))
+        say(*status_lines(found))
     return FOUND if found["owed"] or found["failed"] or found["warnings"] else DONE
 
 
@@ -279,23 +320,23 @@ def doctor(fixing: bool, verify: bool, as_json: bool) -> int:
 
     from ctx_pipeline.defs.launch import partition_doc_ids, reconcile_partitions
     from ctx_pipeline.doctor import diagnose, fix
+    from ctx_pipeline.exposure import exposure
     from ctx_pipeline.index.lock import storage_lock
 
     pipeline = open_pipeline()
     name = pipeline.settings.dagster.partitions
     if fixing:
         with storage_lock(pipeline.store.uri, "doctor --fix"):
-            for line in [*fix(pipeline), *reconcile_partitions(name, pipeline)]:
-                click.echo(line, err=True)
+            say(*fix(pipeline), *reconcile_partitions(name, pipeline), err=True)
     keys: Callable[[], set[str]] = lambda: partition_doc_ids(name)  # noqa: E731
-    findings = diagnose(pipeline, keys, verify=verify)
+    findings = [*diagnose(pipeline, keys, verify=verify), *exposure(pipeline.store)]
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+        say_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
-            click.echo(f"{finding.severity:8} {finding.check}: {finding.message}\n         remedy: {finding.remedy}")
+            say(f"{finding.severity:8} {finding.check}: {finding.message}", f"         remedy: {finding.remedy}")
         if not findings:
-            click.echo("everything agrees: sources, ledger, tables, indexes and partition keys")
+            say("everything agrees: sources, ledger, tables, indexes and partition keys")
     return FOUND if findings else DONE
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +9,7 @@ import click
 
 from ctx_pipeline.cli_options import DONE, FOUND, json_option, open_pipeline, rerank_option, source_option
 from ctx_pipeline.settings import Rerank, Strategy
+from ctx_pipeline.terminal import say, say_json, say_text
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -70,12 +70,12 @@ def evaluate(
     if plot:
         write_file(plot, plot_png(evaluation.ladder))
     if as_json:
-        click.echo(json.dumps({**to_json(evaluation.ladder), "results": str(evaluation.results)}, ensure_ascii=False))
+        say_json({**to_json(evaluation.ladder), "results": str(evaluation.results)})
     else:
-        click.echo(markdown(evaluation.ladder))
-        click.echo(f"\neach query: {evaluation.results}")
+        say_text(markdown(evaluation.ladder))
+        say("", f"each query: {evaluation.results}")
     if evaluation.shortfall:
-        click.echo(evaluation.shortfall, err=True)
+        say(evaluation.shortfall, err=True)
     return FOUND if evaluation.shortfall else DONE
 
 
@@ -105,16 +105,15 @@ def _compare_chunking(
         progress=_say,
     )
     if as_json:
-        click.echo(json.dumps(comparison_json(comparison), ensure_ascii=False))
+        say_json(comparison_json(comparison))
     else:
-        click.echo(comparison_markdown(comparison))
-    for warning in comparison.warnings:
-        click.echo(warning, err=True)
+        say_text(comparison_markdown(comparison))
+    say(*comparison.warnings, err=True)
     return DONE
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    say(line, err=True)
 
 
 @click.command("diagnose")
@@ -138,13 +137,12 @@ def diagnose(queries: Path, chunks: Path | None, source: Path | None, all_querie
         queries,
         files=source is not None,
         chunks=chunks,
-        progress=lambda line: click.echo(line, err=True),
+        progress=_say,
     )
     advisor = Advisor(pipeline, diagnosis)
     if as_json:
-        click.echo(json.dumps(to_json(diagnosis, advisor), ensure_ascii=False))
+        say_json(to_json(diagnosis, advisor))
     else:
-        click.echo(text(diagnosis, advisor, all_queries=all_queries))
-        for warning in diagnosis.warnings:
-            click.echo(f"warning: {warning}", err=True)
+        say_text(text(diagnosis, advisor, all_queries=all_queries))
+        say(*(f"warning: {warning}" for warning in diagnosis.warnings), err=True)
     return FOUND if diagnosis.failed else DONE

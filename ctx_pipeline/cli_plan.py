@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ctx_pipeline.cli_options import DONE, json_option, open_pipeline, source_option
+from ctx_pipeline.terminal import say, say_json
 
 if TYPE_CHECKING:
     from ctx_pipeline.contexts.estimate import Estimate
@@ -38,21 +38,21 @@ def plan(source: Path | None, renew: bool, as_json: bool) -> int:
 
     costs = refresh_costs(open_pipeline(source), renew=renew)
     if as_json:
-        click.echo(json.dumps(costs_json(costs), ensure_ascii=False))
+        say_json(costs_json(costs))
         return DONE
-    click.echo("\n".join(_lines(costs)))
-    for warning in costs.plan.warnings:
-        click.echo(warning, err=True)
+    say(*_lines(costs))
+    say(*costs.plan.warnings, err=True)
     return DONE
 
 
 def _lines(costs: RefreshCosts) -> list[str]:
-    planned = costs.contexts
+    planned, not_indexed = costs.contexts, costs.plan.not_indexed.words()
     shared = planned.chunks - planned.wanted - planned.paid - planned.free
     supposed = f"contexts.method {costs.supposed_for} costs nothing; with contexts.method claude instead:"
     lines = [
         *([supposed] if costs.supposed_for else []),
         "documents  " + ", ".join(f"{count:,} {name}" for name, count in costs.documents.items()),
+        *([f"not indexed: {not_indexed}"] if not_indexed else []),
         f"chunks     {planned.chunks:,} of {planned.documents:,} documents to see to, {planned.tokens:,} tokens of "
         "o200k_base",
         f"contexts   {planned.wanted:,} to be paid for; {planned.paid:,} are paid for, {planned.free:,} need no call"

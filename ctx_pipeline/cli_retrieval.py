@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from ctx_pipeline.cli_options import DONE, FOUND, json_option, rerank_option
 from ctx_pipeline.errors import CtxError
+from ctx_pipeline.terminal import say, say_json, say_text, show
 
 
 @click.command()
@@ -26,15 +26,14 @@ def search(query: str, k: int, mode: Any, where: str | None, rerank: Any, as_jso
     settings = load_settings()
     result = SearchIndex.open(settings.storage.uri, settings).search_with_warnings(query, k, mode, where, rerank)
     if as_json:
-        click.echo(json.dumps([hit.to_json() for hit in result.hits], ensure_ascii=False))
+        say_json([hit.to_json() for hit in result.hits])
     else:
-        from ctx_pipeline.display import hits_table, rerank_line, show
+        from ctx_pipeline.display import hits_table, rerank_line
 
-        show(hits_table(result.hits, query)) if result.hits else click.echo("nothing found")
+        show(hits_table(result.hits, query)) if result.hits else say("nothing found")
         if result.rerank is not None:
-            click.echo(rerank_line(result.rerank), err=True)
-    for warning in result.warnings:
-        click.echo(warning, err=True)
+            say(rerank_line(result.rerank), err=True)
+    say(*result.warnings, err=True)
     return DONE
 
 
@@ -63,10 +62,10 @@ def ask(
     )
     prompt = answer_prompt(question, found.hits, original_only=original_only)
     if show_prompt:
-        from ctx_pipeline.display import printable
-
-        shown = json.dumps({"system": prompt.system, "content": prompt.content}, ensure_ascii=False)
-        click.echo(shown if as_json else printable(str(prompt)))
+        if as_json:
+            say_json({"system": prompt.system, "content": prompt.content})
+        else:
+            say_text(str(prompt))
         return DONE
     if not found.hits:
         raise CtxError("nothing was found to answer from; `ctx-pipeline search` shows what a query finds")
@@ -75,11 +74,11 @@ def ask(
 
     answer = ask_claude(prompt, found.hits, settings.answers, Prices.load(settings.contexts.prices))
     if as_json:
-        click.echo(json.dumps(answer.to_json(), ensure_ascii=False))
+        say_json(answer.to_json())
     else:
         from ctx_pipeline.display import answer_lines
 
-        click.echo(answer_lines(answer))
-    for warning in [*found.warnings, *answer.warnings]:
-        click.echo(warning, err=True)
+        say_text(answer.text)
+        say(*answer_lines(answer))
+    say(*found.warnings, *answer.warnings, err=True)
     return DONE if answer.answered else FOUND

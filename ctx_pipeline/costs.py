@@ -74,6 +74,7 @@ def costs_json(costs: RefreshCosts) -> dict[str, Any]:
     planned = costs.contexts
     return {
         "documents": costs.documents,
+        "not_indexed": costs.plan.not_indexed.to_json(),
         "chunks": planned.chunks,
         "tokens": planned.tokens,
         "corpus_tokens": costs.corpus_tokens,

@@ -1,31 +1,23 @@
-"""How results look on a terminal. Document text is never read as markup."""
+"""How results look on a terminal. Document text is never read as markup, and a name stays on its line."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ctx_pipeline.answers.answer import Answer
+from ctx_pipeline.documents.not_indexed import words
+from ctx_pipeline.escaping import one_line, printable
 from ctx_pipeline.index.search import Hit
 from ctx_pipeline.rerank.model import Reranked
 
 SNIPPET_CHARACTERS = 320
-PIPED_WIDTH = 120
 LISTED = 20
-
-
-def show(table: Table) -> None:
-    """Print a table as wide as the terminal, or 120 columns into a pipe."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    Console(width=width, highlight=False).print(table)
 
 
 def hits_table(hits: Sequence[Hit], query: str) -> Table:
@@ -41,15 +33,19 @@ def hits_table(hits: Sequence[Hit], query: str) -> Table:
         passage = Text(printable(hit.context), style="dim")
         passage.append("\n" if hit.context else "")
         passage.append(snippet(hit.text, query), style="not dim")
-        table.add_row(str(rank), legs, Text(printable(f"{hit.doc_id}:{hit.line}")), passage)
+        table.add_row(str(rank), legs, Text(one_line(f"{hit.doc_id}:{hit.line}{_page(hit.page)}")), passage)
     return table
+
+
+def _page(number: int | None) -> str:
+    return "" if number is None else f", page {number}"
 
 
 def rerank_line(report: Reranked) -> str:
     """What reranking took, in words."""
     usd = "cost unknown" if report.usd is None else f"{report.usd:.4f} USD"
     tokens = "" if report.tokens is None else f", {report.tokens:,} tokens"
-    return f"reranked by {printable(report.model)}: {report.seconds:.2f} s, {usd}{tokens}"
+    return f"reranked by {report.model}: {report.seconds:.2f} s, {usd}{tokens}"
 
 
 def snippet(text: str, query: str) -> str:
@@ -70,41 +66,36 @@ def _stem(word: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", word.casefold()) if not unicodedata.combining(c))[:5]
 
 
-def printable(text: str) -> str:
-    """Text without control characters, which could move the cursor or change the terminal's state."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
-
-
-def answer_lines(answer: Answer) -> str:
-    """An answer, the passages it rests on, and what it cost."""
-    lines = [printable(answer.text), ""]
+def answer_lines(answer: Answer) -> list[str]:
+    """The passages that an answer rests on, and what it cost: lines to stand below its text."""
+    lines = [""]
     for citation in answer.citations:
         heading = f"  {' › '.join(citation.heading_path)}" if citation.heading_path else ""
         place = f"{citation.doc_id}:{citation.first_line}-{citation.last_line}{heading}"
-        lines.append(f"[{citation.number}] {printable(place)}")
+        lines.append(f"[{citation.number}] {place}")
     if not answer.answered:
         lines.append("the passages do not hold the answer")
-    return "\n".join([*lines, f"{answer.model}, {answer.usd:.5f} USD"])
+    return [*lines, f"{answer.model}, {answer.usd:.5f} USD"]
 
 
 def chunk_blocks(rows: Sequence[Mapping[str, Any]]) -> str:
     """A document's chunks, each under its context."""
     if not rows:
-        return "the document has no text: no chunks"
-    blocks = [f"{printable(rows[0]['doc_id'])}: {len(rows)} chunks, {sum(row['tokens'] for row in rows):,} tokens"]
+        return "the document has no text, or front matter alone: no chunks"
+    blocks = [f"{one_line(rows[0]['doc_id'])}: {len(rows)} chunks, {sum(row['tokens'] for row in rows):,} tokens"]
     for row in rows:
         status = row["status"] or "no context"
         reason = f": {row['reason']}" if row["reason"] else ""
         blocks.append(
-            f"--- {printable(row['chunk_id'])}  line {row['line']}, characters {row['start']}-{row['end']}, "
-            f"{row['tokens']} tokens\n"
-            f"context ({status}{printable(reason)}): {printable(row['context'] or '-')}\n\n"
-            f"{printable(row['text'].replace(chr(9), '    '))}"
+            f"--- {one_line(row['chunk_id'])}  line {row['line']}{_page(row['page'])}, "
+            f"characters {row['start']}-{row['end']}, {row['tokens']} tokens\n"
+            f"context ({status}{one_line(reason)}): {row['context'] or '-'}\n\n"
+            f"{row['text'].replace(chr(9), '    ')}"
         )
     return "\n\n".join(blocks)
 
 
-def status_lines(found: Mapping[str, Any]) -> str:
+def status_lines(found: Mapping[str, Any]) -> list[str]:
     """The answer of `status` in words."""
     contexts = ", ".join(f"{count} {name}" for name, count in found["contexts"].items()) or "none"
     sources = ", ".join(f"{name} {count}" for name, count in found["by_source"].items()) or "none"
@@ -125,10 +116,25 @@ def status_lines(found: Mapping[str, Any]) -> str:
         lines.append("owed       nothing")
     for title, reasons in (("pending", found["contexts_pending"]), ("fallback", found["contexts_fallback"])):
         entries = list(reasons.items())
-        lines += [f"{title:10} {count}: {printable(reason)}" for reason, count in entries[:LISTED]]
+        lines += [f"{title:10} {count}: {reason}" for reason, count in entries[:LISTED]]
     for title in ("failed", "skipped"):
         entries = list(found[title].items())
-        lines += [f"{title}     {printable(f'{doc_id}: {reason}')}" for doc_id, reason in entries[:LISTED]]
+        lines += [f"{title}     {doc_id}: {reason}" for doc_id, reason in entries[:LISTED]]
         if len(entries) > LISTED:
             lines.append(f"{title}     … and {len(entries) - LISTED} more (--json lists all)")
-    return "\n".join(lines + [f"warning    {printable(warning)}" for warning in found["warnings"]])
+    lines += _left_out_lines(found["not_indexed"], found["ignored"])
+    return lines + [f"warning    {warning}" for warning in found["warnings"]]
+
+
+def _left_out_lines(not_indexed: Mapping[str, Any], ignored: Mapping[str, str]) -> list[str]:
+    """What is no document, by extension and by name, and what a .gitignore or its kind leaves out."""
+    lines = []
+    if not_indexed["files"]:
+        lines.append(f"not indexed: {words(not_indexed['files'], not_indexed['by_extension'])}")
+        lines += [f"           {name}" for name in not_indexed["names"][:LISTED]]
+        if not_indexed["files"] > LISTED:
+            lines.append(f"           … and {not_indexed['files'] - LISTED} more")
+    lines += [f"ignored    {place}: {why}" for place, why in list(ignored.items())[:LISTED]]
+    if len(ignored) > LISTED:
+        lines.append(f"ignored    … and {len(ignored) - LISTED} more (--json lists all)")
+    return lines

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 
 def counted(count: int, noun: str) -> str:
     """`1 document`, `2 documents`: for messages."""
@@ -38,3 +41,15 @@ class TransientError(CtxError):
 
 class FatalError(CtxError):
     """Nothing more can be done in this run (authentication, missing model); what is done stays."""
+
+
+def place_of_defect(error: Exception) -> str:
+    """`module.py:line` of this package at which an error that has no message for a person arose, the innermost one.
+
+    Empty for a CtxError, and for an error that was never raised here.
+    """
+    package = Path(__file__).parent
+    if isinstance(error, CtxError):
+        return ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if package in Path(frame.filename).parents]
+    return f"{Path(frames[-1].filename).relative_to(package).as_posix()}:{frames[-1].lineno}" if frames else ""

@@ -10,7 +10,8 @@ from ctx_pipeline.index.awaited import context_warnings, fallback_reasons, pendi
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.maintenance import table_bytes
 from ctx_pipeline.index.plan import plan_counts
-from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS
+from ctx_pipeline.index.rows import document_from_row
+from ctx_pipeline.index.schemas import CHUNKS, CONTEXTS, DOCUMENTS
 from ctx_pipeline.refresh import Pipeline
 
 SUGGESTED = 3
@@ -58,6 +59,34 @@ def document_rows(pipeline: Pipeline, doc: str) -> list[dict[str, Any]]:
     return rows
 
 
+def indexed_documents(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """What is indexed, by doc_id: title, language, sizes, when it was indexed, and why it failed, if it did."""
+    pipeline.store.connect()
+    ledger = Ledger.read(pipeline.store)
+    stored = pipeline.store.all_rows(DOCUMENTS, ["doc_id", "title", "language"]).to_pylist()
+    of = {row["doc_id"]: row for row in stored}
+    return [
+        {
+            "doc_id": doc_id,
+            "title": of.get(doc_id, {}).get("title", ""),
+            "language": of.get(doc_id, {}).get("language", "und"),
+            "chunks": row.chunks,
+            "tokens": row.tokens,
+            "indexed_at": row.indexed_at.isoformat(timespec="seconds") if row.indexed_at else None,
+            "failure": row.failure.reason if row.failure else None,
+        }
+        for doc_id, row in sorted(ledger.rows.items())
+    ]
+
+
+def document_warnings(pipeline: Pipeline, doc: str) -> tuple[str, ...]:
+    """What a person should know of how the document was read. Raises CtxError when there is no such document."""
+    pipeline.store.connect()
+    doc_id = find_document(Ledger.read(pipeline.store), doc)
+    stored = pipeline.store.rows(DOCUMENTS, [doc_id])
+    return tuple(warning for row in stored for warning in document_from_row(row).parsed.warnings)
+
+
 def index_status(pipeline: Pipeline) -> dict[str, Any]:
     """The ledger against the sources and the index, in counts. Reads only."""
     ledger, tables, plan = Ledger.read(pipeline.store), pipeline.search_tables(), pipeline.plan()
@@ -85,6 +114,8 @@ def index_status(pipeline: Pipeline) -> dict[str, Any]:
         "owed": plan_counts(plan, ledger.indexed()) if plan.owed else {},
         "failed": plan.failed,
         "skipped": plan.skipped,
+        "not_indexed": plan.not_indexed.to_json(),
+        "ignored": plan.ignored,
         "held_back": plan.held,
         "warnings": plan.warnings + context_warnings(plan.contexts),
     }

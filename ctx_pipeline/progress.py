@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ctx_pipeline.contexts.model import Progress
+from ctx_pipeline.terminal import say
 
 INTERVAL_S = 5.0
 """Lines of a log come at most this often."""
@@ -66,14 +67,14 @@ class TerminalProgress:
         self._tell("contexts", progress.done, progress.total, lambda: self._line.text(progress), cost)
 
     def _tell(self, name: str, done: int, total: int, line: Callable[[], str], beside: str) -> None:
-        import click
-
         if self._quiet:
             return
         if not sys.stderr.isatty():
             if self._told[name](done, total):
-                click.echo(line(), err=True)
+                say(line(), err=True)
             return
+        import click
+
         bar = self._bars.get(name)
         if bar is None:
             bar = click.progressbar(length=total, label=name, file=sys.stderr, item_show_func=str, width=0)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ctx_pipeline.chunking import open_chunker
 from ctx_pipeline.contexts import CLAUDE_KEY, open_contextualizer, resolve_method
 from ctx_pipeline.contexts.model import FREE_METHODS, Contextualizer, Progress
-from ctx_pipeline.documents.source import SourceScan, scan
+from ctx_pipeline.documents.source import Known, SourceScan, scan
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import LockHeldError, SettingsError, StorageError, counted
+from ctx_pipeline.index import mounts
 from ctx_pipeline.index.audit import quick_damage
 from ctx_pipeline.index.awaited import context_totals, context_warnings
 from ctx_pipeline.index.batches import batches, tasks_of
@@ -21,12 +23,12 @@ from ctx_pipeline.index.ledger import Ledger, LedgerRow
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.maintenance import maintain
 from ctx_pipeline.index.outcome import Outcome, Task
-from ctx_pipeline.index.plan import Plan, make_plan, stored_work
+from ctx_pipeline.index.plan import Damage, Plan, make_plan, stored_work
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
 from ctx_pipeline.index.versions import Stage, StageHashes, stage_hashes
-from ctx_pipeline.settings import Settings
+from ctx_pipeline.settings import Settings, SourceSettings
 from ctx_pipeline.settings_file import settings_file
 from ctx_pipeline.summary import NullSink, RefreshOptions, Sink, Summary
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 REMOVAL_BLOCK = 5_000
 CONTEXT_METHOD = "context_method"
 """In the state table: what `auto` was resolved to."""
+_NOTED = ("mtime_ns", "ctime_ns", "read_at_ns", "failure")
+"""What a note changes of a ledger row."""
 
 
 class Pipeline:
@@ -94,30 +98,42 @@ class Pipeline:
         return planner.plan
 
     def settle(self, plan: Plan) -> None:
-        """Without owed work, store that files moved without a change, unless somebody is writing.
+        """Without owed work, store that files moved without a change, and mount points, unless somebody is writing.
 
         The note only spares hashing the files again; whoever holds the lock may store it as well.
         """
-        if plan.owed or not plan.notes:
+        if plan.owed or not (plan.notes or mounts.differ(self.store, plan.mounts)):
             return
         try:
             with storage_lock(self.store.uri, "a note on touched files", wait_s=0):
                 ledger = Ledger.read(self.store)
                 same = [row for row in plan.notes if _is_current(ledger.rows.get(row.doc_id), row)]
                 ledger.put(same)
+                mounts.remember(self.store, plan.mounts)
         except (LockHeldError, StorageError):
             return
 
-    def scan_sources(self, ledger: Ledger, *, verify: bool = False) -> list[SourceScan]:
-        """Walk every source. Raises SettingsError when nothing can be read and nothing is indexed either."""
+    def scan_sources(self, ledger: Ledger, *, verify: bool = False, orphans: Collection[str] = ()) -> list[SourceScan]:
+        """Walk every source; `orphans` are stored documents that the ledger does not know.
+
+        Raises SettingsError when nothing can be read and nothing is indexed either.
+        """
         if not self.settings.source and not ledger.rows:
             file = settings_file()
             where = f"{file} names no [[source]]" if file.exists() else f"there is no settings file {file}"
             raise SettingsError(
                 f"{where}; go to the folder of ctx.toml, set CTX_CONFIG, or name a folder of documents by --source PATH"
             )
-        known = {doc_id: row.failure or row for doc_id, row in ledger.rows.items()}
-        scans = [scan(source, known, verify=verify) for source in self.settings.source]
+        known: dict[str, dict[str, Known]] = {source.name: {} for source in self.settings.source}
+        for doc_id, row in ledger.rows.items():
+            source_name = doc_id.partition("/")[0]
+            if source_name in known:
+                known[source_name][doc_id] = row.failure or row
+        before = mounts.known_mounts(self.store)
+        scans = [
+            scan(source, known[source.name], verify=verify, mounts=before.get(source.name, ()), orphans=orphans)
+            for source in self.settings.source
+        ]
         if not ledger.rows and all(found.unreachable for found in scans):
             raise SettingsError(f"source {scans[0].name!r} cannot be read ({scans[0].unreachable}); correct its path")
         return scans
@@ -146,9 +162,11 @@ class Pipeline:
             run_id=run_id,
             unchanged=plan.unchanged,
             skipped=len(plan.skipped),
+            not_indexed=plan.not_indexed,
             standing=dict(plan.failed),
             warnings=list(plan.warnings),
         )
+        mounts.remember(self.store, plan.mounts, forget=False)  # before their documents, in case this run is killed
         tables.prepare()
         runner = self.runner(
             ledger, tables, run_id, on_commit=on_commit, on_contexts=sink.contexts_progress, renew=options.renew
@@ -183,11 +201,13 @@ class Pipeline:
             sink.documents_removed(block)
             on_commit("keys removed")
             runner.forget(block)
-            summary.removed += len(block)
+            summary.count_removed(block)
         ledger.put([row for row in plan.notes if row.doc_id in ledger.rows])
+        mounts.remember(self.store, plan.mounts)
         self._switch(plan, ledger, tables, summary)
         summary.upkeep = maintain(self.store, tables.names, self.settings.storage.retention)
         summary.warnings += [*sorted(tables.warnings), *self.contextualizer.warnings]
+        summary.warnings += summary.reading_warnings
         summary.warnings += context_warnings(context_totals(ledger.rows.values()))
         summary.seconds = time.monotonic() - started
         return summary
@@ -245,8 +265,8 @@ class Pipeline:
         return batches(tasks, ledger, self.settings.contexts.concurrency if is_paid else 0)
 
     def _plan(self, ledger: Ledger, tables: SearchTables, options: RefreshOptions, take_up: bool = True) -> Plan:
-        scans = self.scan_sources(ledger, verify=options.verify)
-        damage = quick_damage(self.store, ledger, tables.audited) if self.store.exists() else None
+        damage = quick_damage(self.store, ledger, tables.audited) if self.store.exists() else Damage()
+        scans = self.scan_sources(ledger, verify=options.verify, orphans=damage.orphans)
         plan = make_plan(
             scans,
             ledger.rows,
@@ -262,9 +282,9 @@ class Pipeline:
             allow_mass_delete=options.allow_mass_delete,
         )
         plan.warnings += [
-            f"source {source.name!r}: no file below {source.path} is a document (include: {', '.join(source.include)})"
+            _no_document_message(source, found)
             for source, found in zip(self.settings.source, scans, strict=True)
-            if not found.files and not found.unreachable
+            if not (found.files or found.unreachable or source.name in plan.held)
         ]
         return plan
 
@@ -294,7 +314,16 @@ class Pipeline:
 
 
 def _is_current(now: LedgerRow | None, noted: LedgerRow) -> bool:
-    return now is not None and (now.run_id, now.content_hash, now.writing) == (noted.run_id, noted.content_hash, "")
+    return now is not None and replace(noted, **{name: getattr(now, name) for name in _NOTED}) == now
+
+
+def _no_document_message(source: SourceSettings, found: SourceScan) -> str:
+    place, why = next(iter(found.ignored.items()), ("", ""))
+    ignored = f"; left out: {place}, {why}" if place else ""
+    return (
+        f"source {source.name!r}: no file below {source.path} is a document "
+        f"(include: {', '.join(source.include)}{ignored})"
+    )
 
 
 def _run_batch(

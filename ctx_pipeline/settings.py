@@ -43,12 +43,18 @@ LATE_CHUNKING_EMBEDDERS = ("multilingual-e5-small",)
 
 
 class SourceSettings(Section):
-    """A named root of documents."""
+    """A named root of documents.
+
+    The extension that a pattern of `include` ends in matches in either case. Left out are also what the .gitignore
+    files at and below `path` say (unless `gitignore` is false), and folders that are named node_modules or __pycache__
+    or hold a pyvenv.cfg or CACHEDIR.TAG; never `path` itself. A pattern with `!` in `exclude` brings any of them back.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
     path: Folder
     include: Patterns = ("*.md", "*.markdown", "*.mdx", "*.txt", "*.rst")
     exclude: Patterns = (".*",)
+    gitignore: Annotated[bool, Field(strict=True)] = True
     max_bytes: Count = 10_000_000
 
 

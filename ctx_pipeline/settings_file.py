@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -15,6 +16,21 @@ from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.setting_types import is_text
 from ctx_pipeline.settings import Settings
 
+_NEW = """\
+# Settings of ctx-pipeline. Paths start from this file's folder; every key can be overridden by CTX_SECTION__KEY.
+
+[[source]]
+name = "docs"
+path = {path}
+# include = ["*.md", "*.markdown", "*.mdx", "*.txt", "*.rst"]
+
+[storage]
+uri = ".ctx/index"
+
+[contexts]
+method = "outline"   # without a model; "claude" asks one: `ctx-pipeline plan` tells what that would cost
+"""
+
 RESERVED_VARIABLES = frozenset({"CTX_CONFIG", "CTX_CACHE_DIR"})
 
 
@@ -22,6 +38,20 @@ def settings_file(environ: Mapping[str, str] | None = None) -> Path:
     """The settings file: `CTX_CONFIG`, else `ctx.toml` in the working directory (it need not exist)."""
     environ = os.environ if environ is None else environ
     return Path(environ.get("CTX_CONFIG") or "ctx.toml").absolute()
+
+
+def write_settings(path: Path, documents: Path) -> None:
+    """Write a short settings file for a folder of documents, named from the file's own folder where it lies below.
+
+    Raises SettingsError when it cannot be written.
+    """
+    folder, own = documents.absolute().resolve(), path.parent.resolve()
+    below = folder.relative_to(own).as_posix() if folder.is_relative_to(own) else str(folder)
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(_NEW.format(path=json.dumps(below, ensure_ascii=False)))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written ({error.strerror})") from None
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.model import NO_USAGE, Progress
+from ctx_pipeline.documents.not_indexed import NotIndexed
 from ctx_pipeline.index.awaited import REMEDIES, STOPPING, pending_by_reason
 from ctx_pipeline.index.ledger import LedgerRow
 from ctx_pipeline.index.maintenance import Upkeep
@@ -18,6 +19,9 @@ from ctx_pipeline.index.versions import Stage
 
 if TYPE_CHECKING:
     from ctx_pipeline.contexts.planning import ContextPlan
+
+NAMED = 1_000
+"""Removed documents that a summary names; all are counted."""
 
 
 class Sink(Protocol):
@@ -90,6 +94,10 @@ class Summary:
     removed: int = 0
     unchanged: int = 0
     skipped: int = 0
+    removed_documents: list[str] = field(default_factory=list)
+    """The first NAMED of those removed."""
+    not_indexed: NotIndexed = field(default_factory=NotIndexed)
+    """Files that no include pattern names."""
     failures: dict[str, str] = field(default_factory=dict)
     """Documents that failed in this refresh, with the reason."""
     standing: dict[str, str] = field(default_factory=dict)
@@ -113,6 +121,8 @@ class Summary:
     truncated: int = 0
     tokens: int = 0
     warnings: list[str] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)
+    """Of documents that this refresh read: what a person should know of how."""
     upkeep: list[Upkeep] = field(default_factory=list)
     switched_to: str = ""
     seconds: float = 0.0
@@ -153,7 +163,23 @@ class Summary:
             self.embedded += outcome.embedded
             self.reused += outcome.reused
             self.truncated += outcome.truncated
+            if outcome.document and outcome.document.parsed.warnings and Stage.DOCUMENTS in outcome.done:
+                self.remarks[outcome.doc_id] = "; ".join(outcome.document.parsed.warnings)
             self._count_contexts(outcome)
+
+    @property
+    def reading_warnings(self) -> list[str]:
+        """One line for the documents that were read with remarks, none without."""
+        if not self.remarks:
+            return []
+        (doc_id, remark), *others = self.remarks.items()
+        more = f" (and {len(others)} more; `ctx-pipeline show` tells it of each)" if others else ""
+        return [f"{doc_id}: {remark}{more}"]
+
+    def count_removed(self, doc_ids: Sequence[str]) -> None:
+        """Add documents that were removed."""
+        self.removed += len(doc_ids)
+        self.removed_documents += doc_ids[: NAMED - len(self.removed_documents)]
 
     def leave(self, row: LedgerRow) -> None:
         """Count the pending contexts of a document that is left as it is, since nothing can be written now."""
@@ -175,7 +201,7 @@ class Summary:
             self.pending.update(context.reason for context in outcome.contexts if context.status == "pending")
 
     def to_json(self) -> dict[str, object]:
-        """The contract of `ctx-pipeline refresh --json`."""
+        """The contract of `ctx-pipeline refresh --json`; `removed` names the first NAMED documents."""
         return {
             "run_id": self.run_id,
             "documents": {
@@ -186,6 +212,8 @@ class Summary:
                 "failed": self.failed,
                 "skipped": self.skipped,
             },
+            "removed": self.removed_documents,
+            "not_indexed": self.not_indexed.to_json(),
             "chunks": {"indexed": self.chunks_indexed},
             "contexts": {**self.contexts, "earlier_wording": self.earlier_wording},
             "vectors": {"embedded": self.embedded, "reused": self.reused},

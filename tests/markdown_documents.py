@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.left_out import left_out_spans, without
 from ctx_pipeline.documents.markdown import markdown_blocks
+from ctx_pipeline.documents.structure import document_blocks
 
 
 def count_words(texts: Sequence[str]) -> list[int]:
@@ -19,6 +21,18 @@ def count_words(texts: Sequence[str]) -> list[int]:
 
 def size_limit(max_tokens: int, embedder_tokens: int) -> SizeLimit:
     return SizeLimit(max_tokens, embedder_tokens, count_words)
+
+
+class Indexed:
+    """What of a document's text is indexed."""
+
+    def __init__(self, text: str, media_type: str) -> None:
+        self._text = text
+        self._left_out = list(left_out_spans(document_blocks(text, media_type)))
+
+    def between(self, start: int, end: int) -> str:
+        spans = [(max(a, start), min(b, end)) for a, b in self._left_out if a < end and b > start]
+        return without(self._text[start:end], start, spans)
 
 
 def all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:

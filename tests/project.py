@@ -101,11 +101,14 @@ class Project:
         with storage_lock(pipeline.store.uri, "a test"):
             return pipeline.refresh("run-of-a-test", options=RefreshOptions(**options), on_commit=on_commit)
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the command line in a process of its own."""
+    def command(
+        self, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command line in a process of its own, in the project's folder where an environment is given."""
         return subprocess.run(
             [sys.executable, "-m", "ctx_pipeline.cli", *arguments],
-            env={**os.environ, **self.environment},
+            env={**os.environ, **(self.environment if environment is None else environment)},
+            cwd=None if environment is None else self.root,
             capture_output=True,
             text=True,
             check=False,

@@ -22,6 +22,7 @@ from ctx_pipeline.chunking.recursive import RecursiveChunker
 from ctx_pipeline.chunking.semantic import SemanticChunker
 from ctx_pipeline.chunking.structure import StructureChunker
 from ctx_pipeline.chunking.tokens import count_tokens
+from ctx_pipeline.documents.blocks import NO_CONTENT
 from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.parse import parse
@@ -29,6 +30,7 @@ from ctx_pipeline.embedding.hashing import HashingEmbedder
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.settings import ChunkingSettings
 from tests.markdown_documents import (
+    Indexed,
     assert_tables_and_fences_whole,
     contents,
     count_words,
@@ -67,18 +69,19 @@ def document(text: str, media_type: str = MARKDOWN) -> Parsed:
     return Parsed(text=text, media_type=media_type, title="t", language="es")
 
 
-def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, overlap: int) -> None:
+def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, overlap: int, media_type: str) -> None:
+    indexed = Indexed(text, media_type)
     shared = []
     start = end = 0
     for chunk in chunks:
         if chunk is not chunks[0]:
             assert start < chunk.start
         assert end < chunk.end
-        assert not text[end : chunk.start].strip()
+        assert not indexed.between(end, chunk.start).strip()
         assert chunk.text == text[chunk.start : chunk.end] == chunk.text.strip()
         shared.append(text[chunk.start : end])
         start, end = chunk.start, chunk.end
-    assert not text[end:].strip()
+    assert not indexed.between(end, len(text)).strip()
     assert max(count_tokens(shared), default=0) <= overlap
     newlines = [newline.end() for newline in re.finditer(r"\r\n|\r|\n", text)]
     assert [chunk.line for chunk in chunks] == [
@@ -100,7 +103,7 @@ def sound_chunks(
     overlap: int = 0,
 ) -> list[Chunk]:
     chunks = strategy(limit, overlap).split(document(text, media_type))
-    assert_sound(text, chunks, limit, 0 if strategy is semantic else overlap)
+    assert_sound(text, chunks, limit, 0 if strategy is semantic else overlap, media_type)
     return chunks
 
 
@@ -449,7 +452,7 @@ def test_an_edit_of_a_real_document_changes_only_the_chunks_of_its_section(corpo
         headings = [block for block in markdown_blocks(text) if block.kind == "heading"]
         repeated = [level for level, count in Counter(block.level for block in headings).items() if count > 1]
         starts = [block.start for block in headings if block.level <= min(repeated, default=0)]
-        content = [block.start for block in markdown_blocks(text) if block.kind not in ("heading", "front_matter")]
+        content = [block.start for block in markdown_blocks(text) if block.kind not in NO_CONTENT]
         for number in range(1, len(starts)):
             start, end = starts[number], [*starts, len(text)][number + 1]
             if not any(starts[number - 1] < offset < start for offset in content):
@@ -598,7 +601,7 @@ def test_code_is_cut_at_definitions(
     limit = size_limit(max_tokens, 1000)
     for path in (name, "note.txt"):
         chunks = structure(limit).split(parse(source.encode(), path))
-        assert_sound(source, chunks, limit, 0)
+        assert_sound(source, chunks, limit, 0, SOURCE)
         assert len(chunks) == len(expected)
         for chunk, (start, end, names) in zip(chunks, expected, strict=True):
             assert chunk.text.startswith(start)
@@ -641,7 +644,7 @@ def test_html_is_cut_at_headings() -> None:
     source = "<!-- made by hand -->\n<!DOCTYPE html>\n<html><body>" + "\n".join(sections)
     for path in ("a.html", "note.txt"):
         chunks = structure(NARROW).split(parse(source.encode(), path))
-        assert_sound(source, chunks, NARROW, 0)
+        assert_sound(source, chunks, NARROW, 0, HTML)
         assert [chunk.heading_path for chunk in chunks] == [
             *((), ("Manual",), ("Manual", "Uno & dos"), ("Manual", "Tres"))[-len(chunks) :]
         ]

@@ -32,7 +32,9 @@ def test_a_first_refresh_prints_the_contract_and_search_finds(project: Project) 
     done = project.command("refresh", "--json")
     assert done.returncode == 1, "a document failed in this run"
     reply = json.loads(done.stdout)
-    assert set(reply) == {"run_id", "documents", "chunks", "contexts", "vectors", "usage", "seconds"}
+    assert set(reply) == {
+        *("run_id", "documents", "removed", "not_indexed", "chunks", "contexts", "vectors", "usage", "seconds")
+    }
     assert reply["documents"] == {"added": 1, "changed": 0, "removed": 0, "unchanged": 0, "failed": 1, "skipped": 0}
     assert reply["contexts"] == {"written": 3, "reused": 0, "fallback": 0, "pending": 0, "earlier_wording": 0}
     assert reply["vectors"] == {"embedded": 3, "reused": 0}

@@ -69,6 +69,8 @@ def test_an_ordinary_path_is_its_own_key(doc_id: str) -> None:
         ("docs/[a...b].md", "docs/%5Ba%2E..b%5D.md"),
         ("docs/new\nline.md", "docs/new%0Aline.md"),
         ("docs/a,b.md", "docs/a%2Cb.md"),
+        ("docs/\u202egnp.md", "docs/%E2%80%AEgnp.md"),
+        ("docs/\u2066gnp\u2069.md", "docs/%E2%81%A6gnp%E2%81%A9.md"),
     ],
 )
 def test_what_is_escaped_is_percent_encoded_utf8(doc_id: str, key: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_pipeline.documents.blocks import Block, line_starts
-from ctx_pipeline.documents.markdown import front_matter, markdown_blocks
+from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.plain_text import plain_blocks
 
 PREFIXES = ["", "", "", "> ", ">", "- ", "* ", "1. ", "  ", "    ", "\t", "   > ", "- > ", "> - "]

@@ -13,7 +13,7 @@ from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.contexts.outline import NoContextualizer, OutlineContextualizer
 from ctx_pipeline.documents.model import Document, Parsed
-from ctx_pipeline.documents.parse import title_from_path
+from ctx_pipeline.documents.titles import title_from_path
 
 Count = Callable[[Sequence[str]], list[int]]
 COUNTERS: dict[str, Count] = {

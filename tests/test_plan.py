@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from ctx_pipeline.chunking import open_chunker
 from ctx_pipeline.contexts import open_contextualizer
-from ctx_pipeline.documents.source import FoundFile, SourceScan
+from ctx_pipeline.documents.source import RACY_NS, FoundFile, SourceScan, is_racy
 from ctx_pipeline.embedding import open_embedder
-from ctx_pipeline.index.ledger import Failure, LedgerRow
+from ctx_pipeline.index.ledger import BACKOFF_MAX_S, Failure, LedgerRow
 from ctx_pipeline.index.plan import Damage, Plan, make_plan, plan_counts, stored_work
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import Stage, StageHashes, digest, stage_hashes
@@ -100,9 +100,47 @@ def test_a_touched_document_is_noted_and_owed_nothing() -> None:
     assert made.notes == [indexed(mtime_ns=2, read_at_ns=SEEN_NS)]
 
 
-def test_a_document_hashed_again_with_its_old_mtime_is_not_even_noted() -> None:
-    made = plan([found(content="A")], [indexed()])
+def test_a_document_hashed_again_with_its_old_times_is_not_even_noted() -> None:
+    made = plan([found(content="A")], [indexed(read_at_ns=SEEN_NS)])
     assert (made.owed, made.notes, made.unchanged) == (False, [], 1)
+
+
+@pytest.mark.parametrize("kept", [1, None], ids=["another ctime", "a row without one"])
+def test_a_changed_ctime_of_equal_content_is_noted_once(kept: int | None) -> None:
+    file = replace(found(content="A"), ctime_ns=7)
+    [noted] = plan([file], [indexed(read_at_ns=SEEN_NS, ctime_ns=kept)]).notes
+    assert (noted.ctime_ns, noted.content_hash) == (7, "A")
+    assert plan([replace(file, content_hash=None)], [noted]).notes == []
+
+
+def test_a_failed_document_that_was_touched_is_noted_once_and_waits_on() -> None:
+    met = failure(content_hash="B", ctime_ns=7)
+    file = replace(found(mtime_ns=5, content="B"), ctime_ns=9)
+    made = plan([file], [indexed(mtime_ns=0, failure=met)])
+    assert not made.owed
+    [noted] = made.notes
+    assert noted.failure == replace(met, mtime_ns=5, ctime_ns=9, read_at_ns=SEEN_NS)
+    assert (noted.mtime_ns, noted.content_hash) == (0, "A"), "what is indexed was not looked at"
+    assert plan([replace(file, content_hash=None)], [noted]).notes == []
+
+
+def test_a_file_that_could_not_be_read_is_due_when_its_mode_changed() -> None:
+    met = failure("transient", next_try=NOW + 60, ctime_ns=1)
+    assert not plan([replace(found(), ctime_ns=1)], [indexed(size=9, failure=met)]).owed
+    assert plan([replace(found(content="B"), ctime_ns=2)], [indexed(size=9, failure=met)]).owed
+
+
+@pytest.mark.parametrize(
+    "read_at_ns", [2, SEEN_NS + RACY_NS], ids=["young when read", "read by a clock that was ahead"]
+)
+def test_an_mtime_in_the_future_is_hashed_again_once_and_then_trusted(read_at_ns: int) -> None:
+    future = SEEN_NS + 10**18
+    row = indexed(mtime_ns=future, read_at_ns=read_at_ns)
+    assert is_racy(row)
+    [noted] = plan([found(mtime_ns=future, content="A")], [row]).notes
+    assert not is_racy(noted)
+    too_soon = indexed(mtime_ns=future, read_at_ns=SEEN_NS - 1)
+    assert plan([found(mtime_ns=future, content="A")], [too_soon]).notes == [], "an edit may follow within the tick"
 
 
 def test_a_removed_document_is_removed() -> None:
@@ -122,7 +160,7 @@ def test_an_interrupted_document_is_owed_whatever_it_holds() -> None:
 
 
 def test_an_interrupted_document_that_is_gone_is_removed() -> None:
-    assert plan([], [indexed(writing="run-0")]).removed == ["docs/a.md"]
+    assert plan([found("b.md")], [indexed(writing="run-0"), indexed("b.md")]).removed == ["docs/a.md"]
 
 
 def test_work_is_in_order_of_documents() -> None:
@@ -261,6 +299,17 @@ def test_retry_takes_up_every_failure(kind: str) -> None:
     assert made.failed == {}
 
 
+def test_a_next_try_further_away_than_any_pause_is_due() -> None:
+    """The clock was ahead when it was set."""
+
+    def is_owed(next_try: float) -> bool:
+        return plan([found()], [indexed(size=9, failure=failure("transient", next_try=next_try))]).owed
+
+    assert not is_owed(NOW + BACKOFF_MAX_S)
+    assert is_owed(NOW + BACKOFF_MAX_S + 1)
+    assert is_owed(NOW + 10 * 365 * 86_400)
+
+
 def test_a_transient_failure_waits_for_its_next_try() -> None:
     rows = [LedgerRow("docs/a.md", failure=failure("transient", settings="others"))]
     waiting, due = plan([found()], rows, now=NOW + 59), plan([found()], rows, now=NOW + 60)
@@ -319,7 +368,7 @@ def test_an_unreachable_source_deletes_nothing_however_much_is_allowed() -> None
 
 def test_an_unreadable_folder_keeps_what_is_below_it() -> None:
     scan = SourceScan("docs", unreadable={"docs/sub": "Permission denied"})
-    made = plan([], [indexed("sub/a.md"), indexed("subway.md")], scan=scan)
+    made = plan([found("b.md")], [indexed("sub/a.md"), indexed("subway.md"), indexed("b.md")], scan=scan)
     assert made.removed == ["docs/subway.md"]
     assert made.warnings == ["docs/sub cannot be read (Permission denied); what is indexed below it stays"]
 
@@ -361,7 +410,7 @@ def test_a_stored_document_that_failed_waits_as_well(met: Failure) -> None:
 @pytest.mark.parametrize(
     ("gone", "total", "held"),
     [
-        (20, 20, False),
+        (20, 21, False),
         (21, 21, True),
         (21, 104, True),
         (21, 105, False),
@@ -380,6 +429,64 @@ def test_deletions_beyond_both_the_share_and_the_count_are_held_back(gone: int, 
     assert made.owed == (gone > 0 and not held)
     allowed = plan(files, rows, allow_mass_delete=True)
     assert (allowed.held, len(allowed.removed), allowed.warnings) == ({}, gone, [])
+
+
+def test_a_root_that_held_documents_and_holds_none_deletes_nothing_by_itself() -> None:
+    made = plan([], [indexed("a.md")])
+    assert (made.removed, made.held, made.owed) == ([], {"docs": 1}, False)
+    [message] = made.warnings
+    assert "'docs' has no document any more: deleting its 1 is held back" in message
+    assert "--allow-mass-delete" in message
+    assert plan([], [indexed("a.md")], allow_mass_delete=True).removed == ["docs/a.md"]
+    [held] = plan([], [], damage=Damage(orphans=("docs/a.md",))).warnings
+    assert "deleting its 1 is held back" in held, "rows without a ledger are a document's last trace"
+
+
+def test_an_ordinary_folder_whose_last_document_went_is_an_ordinary_deletion() -> None:
+    made = plan([found("b.md")], [indexed("sub/a.md"), indexed("b.md")])
+    assert (made.removed, made.held) == (["docs/sub/a.md"], {})
+
+
+def test_what_was_below_a_mount_point_that_is_none_now_stays_until_it_is_allowed_to_go() -> None:
+    rows = [indexed("vol/a.md"), indexed("vol/deep/b.md"), indexed("volume.md"), indexed("c.md")]
+
+    def unmounted() -> SourceScan:
+        return SourceScan("docs", mounts=frozenset({"docs/other"}), unmounted=frozenset({"docs/vol", "docs/vol/deep"}))
+
+    made = plan([found("c.md")], rows, scan=unmounted())
+    assert (made.removed, made.held) == (["docs/volume.md"], {"docs": 2})
+    assert made.mounts == {"docs": {"docs/other", "docs/vol"}}, "remembered while documents are missing below it"
+    [message] = made.warnings
+    for part in (
+        "docs/vol: a mount point before, and none now",
+        "2 documents",
+        "mount it again",
+        "--allow-mass-delete",
+    ):
+        assert part in message
+    allowed = plan([found("c.md")], rows, scan=unmounted(), allow_mass_delete=True)
+    assert len(allowed.removed) == 3
+    assert allowed.mounts == {"docs": {"docs/other"}}, "and forgotten with them"
+    there = plan([found("vol/a.md"), found("vol/deep/b.md"), found("c.md")], rows, scan=unmounted())
+    assert there.mounts == {"docs": {"docs/other"}}, "an ordinary folder that holds them all"
+
+
+def test_what_is_there_but_left_out_now_is_held_back_and_named() -> None:
+    rows = [indexed(f"build/{n}.md") for n in range(5)] + [indexed("a.md"), indexed("gone.md")]
+    left_out = {f"docs/build/{n}.md": ".gitignore" for n in range(5)}
+    made = plan([found("a.md")], rows, scan=SourceScan("docs", left_out=left_out))
+    assert (made.removed, made.held) == (["docs/gone.md"], {"docs": 5})
+    [message] = made.warnings
+    for part in (
+        "5 indexed documents",
+        "docs/build/0.md (.gitignore)",
+        "and 2 more",
+        "--allow-mass-delete",
+        "gitignore = false",
+    ):
+        assert part in message
+    allowed = plan([found("a.md")], rows, scan=SourceScan("docs", left_out=left_out), allow_mass_delete=True)
+    assert len(allowed.removed) == 6
 
 
 def test_held_deletions_are_told_with_their_numbers_and_the_remedy_while_edits_go_on() -> None:
@@ -620,7 +727,9 @@ def test_after_a_refresh_nothing_is_owed_until_something_changes(
         on_disk = disk.get(doc_id.removeprefix("docs/"))
         seen = sight == "all" or (sight == "unreadable" and not doc_id.startswith("docs/sub/"))
         if seen and row.failure is None and not hidden(before.get(doc_id), on_disk):
-            assert on_disk is not None
+            if on_disk is None:
+                assert made.held, "only an empty root keeps what is gone"
+                continue
             assert row.content_hash == on_disk[2]
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.recursive import split
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.blocks import NO_CONTENT, Block
 from ctx_pipeline.documents.markdown import markdown_blocks
 from tests.markdown_documents import (
+    Indexed,
     assert_tables_and_fences_whole,
     contents,
     count_words,
@@ -28,18 +29,20 @@ from tests.markdown_documents import (
 WIDE, NARROW, TINY = size_limit(512, 379), size_limit(128, 128), size_limit(32, 40)
 
 
-def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
+def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, *, markdown: bool = True) -> None:
+    indexed = Indexed(text, "text/markdown" if markdown else "text/plain")
     position = 0
     newlines = 0
     for chunk in chunks:
         assert position <= chunk.start < chunk.end
-        assert not text[position : chunk.start].strip()
+        assert not indexed.between(position, chunk.start).strip()
+        assert chunk.indexed_text == (indexed.between(chunk.start, chunk.end).strip() or chunk.text)
         assert chunk.text == text[chunk.start : chunk.end] == chunk.text.strip()
         newlines += len(re.findall(r"\r\n|\r|\n", text[position : chunk.start]))
         assert chunk.line == newlines + 1
         newlines += len(re.findall(r"\r\n|\r|\n", chunk.text))
         position = chunk.end
-    assert not text[position:].strip()
+    assert not indexed.between(position, len(text)).strip()
     contents = [chunk.text for chunk in chunks]
     assert [chunk.tokens for chunk in chunks] == count_tokens(contents)
     assert [chunk.embedder_tokens for chunk in chunks] == limit.count_embedder_tokens(contents)
@@ -50,7 +53,7 @@ def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
 
 def expected_path(text: str, chunk: Chunk) -> tuple[str, ...]:
     blocks = markdown_blocks(text)
-    content = [block for block in blocks if block.kind not in ("heading", "front_matter")]
+    content = [block for block in blocks if block.kind not in NO_CONTENT]
     inside = [block for block in content if block.end > chunk.start and block.start < chunk.end]
     position = max(inside[0].start, chunk.start) if inside else chunk.end
     path: list[Block] = []
@@ -83,7 +86,7 @@ def test_heading_paths_are_those_in_force_at_the_first_content(text: str, limit:
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(), limit=small_limits, markdown=st.booleans())
 def test_any_text_is_covered_within_the_limits(text: str, limit: SizeLimit, markdown: bool) -> None:
-    assert_sound(text, split(text, markdown=markdown, limit=limit), limit)
+    assert_sound(text, split(text, markdown=markdown, limit=limit), limit, markdown=markdown)
 
 
 @settings(max_examples=40, deadline=None)
@@ -165,10 +168,10 @@ def test_sections_follow_the_only_level_there_is() -> None:
     assert chunk_texts("intro\n\n### Only\n\ntext") == ["intro", "### Only\n\ntext"]
 
 
-def test_front_matter_stays_with_the_beginning() -> None:
+def test_front_matter_is_in_no_chunk() -> None:
     text = "---\ntitle: x\n---\n\n# Title\n\n## One\n\na\n\n## Two\n\nb"
     first, second = split(text, markdown=True, limit=WIDE)
-    assert (first.start, first.heading_path) == (0, ("Title", "One"))
+    assert (first.start, first.heading_path) == (text.index("# Title"), ("Title", "One"))
     assert second.heading_path == ("Title", "Two")
 
 
@@ -320,7 +323,7 @@ def test_characters_are_not_torn_apart(character: str, limit: SizeLimit) -> None
 )
 def test_hostile_text_is_covered_within_the_limits(text: str) -> None:
     for markdown in (True, False):
-        assert_sound(text, split(text, markdown=markdown, limit=WIDE), WIDE)
+        assert_sound(text, split(text, markdown=markdown, limit=WIDE), WIDE, markdown=markdown)
 
 
 def test_endless_combining_marks_do_not_exceed_the_limits() -> None:
@@ -385,7 +388,8 @@ def corpus_texts(corpora: Path, folder: str) -> list[str]:
 @pytest.mark.parametrize("folder", ["fastapi-es/base", "code-search/docs", "mixed-prose/docs", "prose-es/docs"])
 def test_real_documents_are_covered_within_the_limits(corpora: Path, folder: str, limit: SizeLimit) -> None:
     for text in corpus_texts(corpora, folder):
-        assert_sound(text, split(text, markdown=folder.startswith("fastapi"), limit=limit), limit)
+        markdown = folder.startswith("fastapi")
+        assert_sound(text, split(text, markdown=markdown, limit=limit), limit, markdown=markdown)
 
 
 def test_no_chunk_of_real_documents_ends_with_a_heading(corpora: Path) -> None:

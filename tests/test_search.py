@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ctx_pipeline.embedding.hashing import HashingEmbedder
 from ctx_pipeline.errors import QueryError, StorageError
 from ctx_pipeline.index.legs import Legs
 from ctx_pipeline.index.maintenance import ensure_vector_index, maintain
@@ -36,6 +37,18 @@ def test_words_are_found_in_either_language_by_their_stem(index: SearchIndex, qu
     assert hits[0].doc_id == f"docs/{document}.md"
     assert hits[0].keyword_rank == 1
     assert hits[0].vector_rank is None
+
+
+def test_a_version_number_finds_its_own_release_alone(project: Project) -> None:
+    releases = [f"# {number} (2026-03-02)\n\n## Fixes\n\nThe importer of release {number} is mended." for number in
+                ("5.0.0", "4.9.0", "4.0.5")]  # fmt: skip
+    project.write("history.md", "\n\n".join(releases))
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    assert [hit.heading_path[0][:5] for hit in index.search("5.0.0", mode="keyword")] == ["5.0.0"]
+    assert index.search("importer 5.0.0", mode="keyword")[0].heading_path[0].startswith("5.0.0")
+    assert len(index.search("importer 5.0.0", mode="keyword")) == 3, "other words of the query are asked for as ever"
+    assert len(index.search("5.0.9", mode="keyword")) == 3, "a number that no row holds is asked for by its parts"
 
 
 @pytest.mark.parametrize(
@@ -241,3 +254,73 @@ def test_no_index_is_said_with_the_remedy(project: Project) -> None:
 def test_an_index_of_no_documents_finds_nothing(project: Project) -> None:
     project.refresh()
     assert SearchIndex.open(project.settings.storage.uri, project.settings).search("anything") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("C++", "plus"), ("c++", "plus"), ("C# guide", "sharp"), ("c#", "sharp"), (".NET", "dot"),
+        ("what is .net?", "dot"), ("g++", "compiler"), ("I/O", "io"), ("--dry-run", "flag"), ("A*", "star"),
+    ],
+)  # fmt: skip
+def test_names_with_symbols_are_found_before_their_letters(project: Project, query: str, first: str) -> None:
+    texts = {
+        "letter": "C, C and C again: a guide to plain C, by C. Wirth; grade A, A and A; i, o and g.",
+        "plus": "A guide to house rules. Here C++ is formatted on commit.",
+        "sharp": "A guide to house rules. Here C# is formatted on commit.",
+        "nets": "The net is cast at dawn: net weight, net of tax, a net, what a net.",
+        "dot": "The servers run on .NET these days.",
+        "compiler": "Compile it with g++ on the server.",
+        "io": "All waiting is for I/O there.",
+        "star": "Paths are found by A* there.",
+        "flag": "First run it with --dry-run on the server.",
+        "dry": "A dry run, a run that is dry: run dry.",
+    }
+    for name, text in texts.items():
+        project.write(f"{name}.md", f"# Notes\n\n{text}\n")
+    for n in range(10):
+        project.write(f"noise{n}.md", f"# Notes\n\nC and A and net, dry run {n}, g and i and o.\n")
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    assert index.search(query, mode="keyword")[0].doc_id == f"docs/{first}.md"
+
+
+@pytest.mark.parametrize(
+    ("stored", "query"),
+    [
+        ("La devolucio\u0301n tarda.", "devolución"),
+        ("La devolución tarda.", "devolucio\u0301n"),
+        ("Die Warm\u00adwasser\u00adbereitung startet.", "Warmwasserbereitung"),
+        ("Die Warmwasserbereitung startet.", "Warm\u200bwasserbereitung"),
+        ("El error_\u200bcode manda.", "error_code"),
+    ],
+)
+def test_what_is_not_seen_keeps_no_word_from_being_found(project: Project, stored: str, query: str) -> None:
+    project.write("a.md", f"# Notas\n\n{stored}\n")
+    project.write("b.md", "# Notas\n\nOtra cosa.\n")
+    project.refresh()
+    hits = SearchIndex.open(project.settings.storage.uri, project.settings).search(query, mode="keyword")
+    assert [hit.doc_id for hit in hits] == ["docs/a.md"]
+    assert stored in hits[0].text, "the text itself stays as it was written"
+
+
+def test_another_layout_of_full_text_embeds_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("a.md", "# Notas\n\nLa devolucio\u0301n tarda.\n")
+    project.write("b.md", "# Notas\n\nOtra cosa.\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("ctx_pipeline.index.versions.FTS_LAYOUT", "the one before")
+        patch.setattr("ctx_pipeline.index.rows.normalized", str)
+        project.refresh()
+        old = SearchIndex.open(project.settings.storage.uri, project.settings)
+    assert old.search("devolución", mode="keyword") == []
+    before = project.search_rows(("chunk_id", "vector", "text", "version"))
+    with monkeypatch.context() as patch:
+        patch.setattr(HashingEmbedder, "embed_passages", lambda *arguments: pytest.fail("embedded anew"))
+        summary = project.refresh()
+    assert (summary.embedded, summary.reused) == (0, 2)
+    after = project.search_rows(("chunk_id", "vector", "text"))
+    assert [(r["chunk_id"], r["vector"], r["text"]) for r in after] == [
+        (r["chunk_id"], r["vector"], r["text"]) for r in before
+    ]
+    assert old.search("devolución", mode="keyword")[0].doc_id == "docs/a.md"
+    assert not project.pipeline().plan().owed

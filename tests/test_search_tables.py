@@ -7,6 +7,7 @@ import pytest
 from ctx_pipeline.doctor import diagnose
 from ctx_pipeline.embedding.hashing import HashingEmbedder
 from ctx_pipeline.errors import FatalError, TransientError
+from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.search import SearchIndex
 from tests.project import Project
 
@@ -213,3 +214,44 @@ def test_an_embedder_that_is_down_stops_the_refresh_and_loses_nothing(
     monkeypatch.undo()
     project.refresh()
     assert project.documents() == {"docs/d0.md", "docs/d1.md", "docs/d2.md"}
+
+
+def switch_languages(project: Project, *languages: str) -> str:
+    project.write_settings(search={"languages": list(languages)})
+    return project.refresh().switched_to
+
+
+def test_one_superseded_table_stays_and_older_ones_go(project: Project) -> None:
+    project.write("a.md", TEXT)
+    project.refresh()
+    tables = [["search_1"]]
+    for languages in (["English"], ["Spanish"], ["French"]):
+        switch_languages(project, *languages)
+        project.write("a.md", TEXT + f"\n## {languages[0]}\n\nMás.\n")
+        project.refresh()
+        tables.append(list(project.pipeline().store.search_tables()))
+    assert tables == [["search_1"], ["search_1", "search_2"], ["search_2", "search_3"], ["search_3", "search_4"]]
+    assert live(project) == "search_4"
+    assert set(Ledger.read(project.pipeline().store).rows["docs/a.md"].indexed) == {"search_4"}
+
+
+def test_an_edit_after_a_switch_leaves_the_superseded_table_as_it_was(project: Project) -> None:
+    project.write("a.md", TEXT)
+    project.refresh()
+    switch_languages(project, "English")
+    store = project.pipeline().store
+    version = store.table("search_1").version
+    project.write("a.md", "# Nueva\n\nOtra cosa.\n")
+    project.refresh()
+    assert store.table("search_1").version == version
+    assert [row["text"] for row in store.rows("search_2", ["docs/a.md"])] == ["# Nueva\n\nOtra cosa."]
+
+
+def test_going_back_to_an_embedder_embeds_nothing_anew(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("a.md", TEXT)
+    chunks = project.refresh().embedded
+    with monkeypatch.context() as patch:
+        patch.setattr(HashingEmbedder, "fingerprint", "another model")
+        assert project.refresh().embedded == chunks
+    back = project.refresh()
+    assert (back.switched_to, back.embedded, back.reused) == ("search_3", 0, chunks)

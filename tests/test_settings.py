@@ -53,7 +53,7 @@ def source(lines: str) -> str:
         # keys and sections
         ("[stroage]\nuri = 'x'", "stroage", "storage"),
         ("[storage]\nurl = 'x'", "storage.url", "uri"),
-        (source("exlude = ['x']"), "source[0].exlude", "exclude, include, max_bytes, name, path"),
+        (source("exlude = ['x']"), "source[0].exlude", "exclude, gitignore, include, max_bytes, name, path"),
         ("[[source]]\nnam = 'docs'\npath = 'x'", "source[0].nam", "name"),
         ("[[source]]\nname = 'docs'", "source[0].path", "required"),
         ('["a\\nb"]\nc = 1', "a b", "unknown key"),

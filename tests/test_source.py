@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_pipeline.documents import source as source_module
-from ctx_pipeline.documents.source import RACY_NS, FoundFile, SourceScan, content_hash, read_bytes, scan
+from ctx_pipeline.documents.files import content_hash, read_bytes
+from ctx_pipeline.documents.source import RACY_NS, FoundFile, SourceScan, scan
 from ctx_pipeline.errors import PermanentError, TransientError
 from ctx_pipeline.settings import SourceSettings
 
@@ -33,6 +34,7 @@ class Remembered:
     mtime_ns: int
     read_at_ns: int
     content_hash: str
+    ctime_ns: int | None
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Folder:
         found = self.scan()
         for doc_id, file in found.files.items():
             data, status, read_at_ns = read_bytes(file, self.root)
-            self.known[doc_id] = Remembered(status.st_size, status.st_mtime_ns, read_at_ns, content_hash(data))
+            size, mtime_ns, ctime_ns = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            self.known[doc_id] = Remembered(size, mtime_ns, read_at_ns, content_hash(data), ctime_ns)
         return found
 
     def file(self, name: str, *, verify: bool = False) -> FoundFile:
@@ -78,6 +81,15 @@ def folder(tmp_path: Path) -> Folder:
 
 def set_mtime(path: Path, mtime_ns: int) -> None:
     os.utime(path, ns=(mtime_ns, mtime_ns))
+
+
+def let_the_clock_tick(folder: Path) -> None:
+    """Go on until the file system stamps a change with another time than the last one."""
+    probe = folder / ".probe"
+    probe.touch()
+    before = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns == before:
+        probe.touch()
 
 
 def sha256(data: bytes) -> str:
@@ -147,12 +159,44 @@ def test_an_edit_whose_old_mtime_was_restored_shows_by_its_size(folder: Folder) 
     assert folder.file("a.md").size == 11
 
 
-def test_an_edit_that_hides_behind_size_and_mtime_shows_with_verify(folder: Folder) -> None:
+def test_an_edit_whose_size_and_mtime_are_the_old_ones_shows_by_its_ctime(folder: Folder) -> None:
+    path = folder.write("a.md", b"old!")
+    mtime_ns = path.stat().st_mtime_ns
+    folder.read()
+    let_the_clock_tick(folder.root)
+    path.write_bytes(b"new!")
+    set_mtime(path, mtime_ns)
+    assert folder.file("a.md").content_hash == sha256(b"new!")
+
+
+def test_two_files_of_one_size_and_mtime_that_swap_their_names_are_noticed(folder: Folder) -> None:
+    mtime_ns = time.time_ns() - HOUR_NS
+    first, second = folder.write("a.md", b"one!"), folder.write("b.md", b"two!")
+    set_mtime(first, mtime_ns)
+    set_mtime(second, mtime_ns)
+    folder.read()
+    let_the_clock_tick(folder.root)
+    first.rename(folder.root / "c.md")
+    second.rename(first)
+    (folder.root / "c.md").rename(second)
+    assert folder.file("a.md").content_hash == sha256(b"two!")
+    assert folder.file("b.md").content_hash == sha256(b"one!")
+
+
+def test_a_row_that_knows_no_ctime_has_its_file_hashed(folder: Folder) -> None:
+    folder.write("a.md", b"text")
+    folder.read()
+    folder.known["docs/a.md"].ctime_ns = None
+    assert folder.file("a.md").content_hash == sha256(b"text")
+
+
+def test_an_edit_that_hides_behind_size_and_all_times_shows_with_verify(folder: Folder) -> None:
     path = folder.write("a.md", b"old!")
     mtime_ns = path.stat().st_mtime_ns
     folder.read()
     path.write_bytes(b"new!")
     set_mtime(path, mtime_ns)
+    folder.known["docs/a.md"].ctime_ns = path.stat().st_ctime_ns
     assert folder.file("a.md").content_hash is None
     assert folder.file("a.md", verify=True).content_hash == sha256(b"new!")
 
@@ -524,26 +568,35 @@ TREE = [
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, {"a.md", "b.txt", "drafts/d.md", "guides/drafts/e.md", "guides/f.md", "new\nline/g.md", "h\n.md"}),
+        ({}, {"a.md", "b.txt", "c.MD", "drafts/d.md", "guides/drafts/e.md", "guides/f.md", "new\nline/g.md", "h\n.md"}),
         ({"include": ["*.txt"]}, {"b.txt"}),
-        ({"include": ["/*.md"]}, {"a.md", "h\n.md"}),
+        ({"include": ["/*.md"]}, {"a.md", "c.MD", "h\n.md"}),
         ({"include": ["guides/"]}, {"guides/drafts/e.md", "guides/f.md"}),
         ({"include": ["new*/"]}, {"new\nline/g.md"}),
-        ({"include": ["*.md", "!guides/**"]}, {"a.md", "drafts/d.md", "new\nline/g.md", "h\n.md"}),
+        ({"include": ["*.md", "!guides/**"]}, {"a.md", "c.MD", "drafts/d.md", "new\nline/g.md", "h\n.md"}),
         ({"include": []}, set()),
         (
             {"include": ["*.[mM][dD]"], "exclude": ["drafts/"]},
             {"a.md", "c.MD", "guides/f.md", "new\nline/g.md", "h\n.md"},
         ),
-        ({"exclude": ["/drafts", "*.txt"]}, {"a.md", "guides/drafts/e.md", "guides/f.md", "new\nline/g.md", "h\n.md"}),
+        (
+            {"exclude": ["/drafts", "*.txt"]},
+            {"a.md", "c.MD", "guides/drafts/e.md", "guides/f.md", "new\nline/g.md", "h\n.md"},
+        ),
         # what git does with a folder that is let in again, and GitIgnoreSpec by itself does not
         ({"exclude": ["*", "!guides", "!guides/f.md"]}, {"guides/f.md"}),
         ({"exclude": ["*", "!*/", "!f.md"]}, {"guides/f.md"}),
-        ({"exclude": ["drafts/", "!/guides/"]}, {"a.md", "b.txt", "guides/f.md", "new\nline/g.md", "h\n.md"}),
-        ({"exclude": ["drafts/", "!drafts/d.md"]}, {"a.md", "b.txt", "guides/f.md", "new\nline/g.md", "h\n.md"}),
-        ({"exclude": ["*/", "!/guides"]}, {"a.md", "b.txt", "guides/f.md", "h\n.md"}),
-        ({"exclude": ["guides", "!guides/**", "new*"]}, {"a.md", "b.txt", "drafts/d.md", "h\n.md"}),
-        ({"exclude": ["new?line"]}, {"a.md", "b.txt", "drafts/d.md", "guides/drafts/e.md", "guides/f.md", "h\n.md"}),
+        ({"exclude": ["drafts/", "!/guides/"]}, {"a.md", "c.MD", "b.txt", "guides/f.md", "new\nline/g.md", "h\n.md"}),
+        (
+            {"exclude": ["drafts/", "!drafts/d.md"]},
+            {"a.md", "c.MD", "b.txt", "guides/f.md", "new\nline/g.md", "h\n.md"},
+        ),
+        ({"exclude": ["*/", "!/guides"]}, {"a.md", "c.MD", "b.txt", "guides/f.md", "h\n.md"}),
+        ({"exclude": ["guides", "!guides/**", "new*"]}, {"a.md", "c.MD", "b.txt", "drafts/d.md", "h\n.md"}),
+        (
+            {"exclude": ["new?line"]},
+            {"a.md", "c.MD", "b.txt", "drafts/d.md", "guides/drafts/e.md", "guides/f.md", "h\n.md"},
+        ),
     ],
 )
 def test_patterns_work_as_in_gitignore(options: dict[str, Any], expected: set[str], folder: Folder) -> None:

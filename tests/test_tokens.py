@@ -6,6 +6,7 @@ import gzip
 import socket
 import subprocess
 import sys
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,15 @@ from ctx_pipeline.errors import FatalError
 
 ENCODINGS = ["o200k_base", "cl100k_base"]
 
+# The two implementations bring their own versions of Unicode (one has Python's), and split text by categories. A
+# character that only the newer version knows is cut otherwise by the older one, which is no fault of either: so those
+# are drawn that have been assigned since Unicode 3.2, with one category ever since.
+SETTLED = [
+    character
+    for character in map(chr, range(sys.maxunicode + 1))
+    if unicodedata.ucd_3_2_0.category(character) == unicodedata.category(character) not in ("Cn", "Co", "Cs")
+]
+
 
 def independent_count(text: str, encoding: str) -> int:
     """By another implementation, in pure Python."""
@@ -29,7 +39,7 @@ def independent_count(text: str, encoding: str) -> int:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @settings(max_examples=150, deadline=None)
-@given(text=st.text(st.sampled_from("aZé1 9'\n\r\t.,#/<|> \u00a0\u2028\u0301中😀ßǅ") | st.characters(codec="utf-8")))
+@given(text=st.text(st.sampled_from("aZé1 9'\n\r\t.,#/<|> \u00a0\u2028\u0301中😀ßǅ") | st.sampled_from(SETTLED)))
 def test_counts_agree_with_an_independent_implementation(encoding: str, text: str) -> None:
     assert count_tokens([text], encoding) == [independent_count(text, encoding)]
 

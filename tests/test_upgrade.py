@@ -69,7 +69,7 @@ def test_a_refresh_pays_for_nothing_and_keeps_what_was_paid(written: Project, ap
     assert (planned.wanted, planned.chosen.calls) == (0, 0)
     assert written.pipeline().store.count(MEMO) == memo, "a plan writes nothing"
     summary = written.refresh()
-    assert (summary.calls, summary.contexts["written"], summary.contexts["fallback"]) == (0, 0, 0)
+    assert (summary.calls, summary.usd, summary.contexts["fallback"]) == (0, 0, 0)
     assert not api.bill.entries
     assert written.pipeline().store.count(MEMO) >= memo
     kept = set(contexts(written))

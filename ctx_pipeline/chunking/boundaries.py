@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
-from ctx_pipeline.documents.blocks import blank_line_cuts, trimmed
+from ctx_pipeline.documents.blocks import Span, blank_line_cuts, trimmed
+from ctx_pipeline.documents.html_tables import row_starts
+from ctx_pipeline.documents.template_tags import TAG
 
 Cutter = Callable[[str, int, int, int], Iterable[int]]
 """(text, start, end, piece_chars) -> increasing offsets inside the span. `piece_chars` is the size, in characters,
@@ -16,8 +18,12 @@ up to which small pieces are joined again: a cutter may leave out cuts that are 
 _NEWLINE = re.compile(r"\r\n?|\n")
 _WHITESPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"""[.!?…]["'”’»)\]*_`]*\s+|[。！？]["'”’」』）]*\s*""")
-_FENCE_OPENING = re.compile(r"[>\s*+\-\d.)]*(?:`{3}|~{3})[^\r\n]*[>\s]*")
-_FENCE_CLOSING = re.compile(r"[>\s]*(?:`{3,}|~{3,})\s*")
+_FENCE_OPENING = re.compile(r"[>\s*+\-\d.)]*(?:`{3}|~{3}|:{3}|\{%|\{\{[<%])[^\r\n]*[>\s]*")
+_FENCE_CLOSING = re.compile(r"[>\s]*(?:`{3,}|~{3,}|:{3,}|\{%-?\s*end[^\r\n]*%\}|\{\{[<%]\s*/[^\r\n]*\}\})\s*")
+_HTML = re.compile(r"[>\s*+\-\d.)]*<")
+
+_GRID_BORDER = re.compile(r"\s*\+[-=+]+\+\s*\Z")
+_SIMPLE_BORDER = re.compile(r"\s*=+(?: +=+)+\s*\Z")
 
 # Joined emoji have up to 11 code points; longer runs of combining marks are cut so that no text defeats the limits.
 _MAX_GRAPHEME_CHARS = 16
@@ -37,8 +43,25 @@ def line_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int
 
 
 def row_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
-    """At every line of a table but the second, which underlines its head."""
-    return list(line_cuts(text, start, end, piece_chars))[1:]
+    """At every row of a table but those of its head.
+
+    The head is a line and what underlines it; in HTML the first row; in a table drawn with `+---+` or `===  ===` what
+    is above the first border of `=`, or else the first row. There a row may have several lines.
+    """
+    rows = row_starts(text, start, end)[1:] if _HTML.match(text, start, end) else []
+    if rows:
+        return rows
+    cuts = list(line_cuts(text, start, end, piece_chars))
+    lines = [text[line:following] for line, following in pairwise([start, *cuts, end])]
+    is_grid = _GRID_BORDER.match(lines[0])
+    if not is_grid and not _SIMPLE_BORDER.match(lines[0]):
+        return cuts[1:]
+    borders = [number for number, line in enumerate(lines) if (_GRID_BORDER if is_grid else _SIMPLE_BORDER).match(line)]
+    if is_grid:
+        head = next((number for number in borders if "=" in lines[number]), (borders[1:] or [0])[0])
+        return [cuts[number] for number in borders if head <= number < len(cuts)]
+    head = borders[1] if len(borders) > 2 else 0
+    return [cuts[number - 1] for number, line in enumerate(lines) if number > head and line[:1].strip(" =\t\r\n")]
 
 
 def code_paragraph_cuts(text: str, start: int, end: int, piece_chars: int) -> Iterable[int]:
@@ -103,13 +126,27 @@ def _joined(text: str, known_boundary: int, offset: int) -> bool:
     )
 
 
+def _outside(cuts: Iterable[int], spans: Iterator[Span]) -> Iterator[int]:
+    """The cuts that lie inside none of the spans; both in order."""
+    span = next(spans, None)
+    for cut in cuts:
+        while span and span[1] <= cut:
+            span = next(spans, None)
+        if not span or cut <= span[0]:
+            yield cut
+
+
 def pieces(text: str, start: int, end: int, cutter: Cutter, piece_chars: int) -> list[tuple[int, int]]:
     """The span cut by `cutter`: trimmed spans that hold all its non-whitespace characters.
 
-    Neighbours that together have at most `piece_chars` characters stay one piece, to bound the number of pieces.
+    Neighbours that together have at most `piece_chars` characters stay one piece, to bound the number of pieces. Only
+    single characters are worth a cut inside a tag.
     """
+    cuts: Iterable[int] = cutter(text, start, end, piece_chars)
+    if cutter is not character_cuts and ("{" in text[start:end] or "<" in text[start:end]):
+        cuts = _outside(cuts, (tag.span() for tag in TAG.finditer(text, start, end)))
     kept = [start]
-    for cut, following in pairwise([*cutter(text, start, end, piece_chars), end]):
+    for cut, following in pairwise([*cuts, end]):
         if following - kept[-1] > piece_chars:
             kept.append(cut)
     spans = (trimmed(text, *span) for span in pairwise([*kept, end]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,15 +9,16 @@ from itertools import accumulate
 
 from ctx_pipeline.chunking.boundaries import character_cuts, pieces
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
+from ctx_pipeline.chunking.packing import clipped
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.blocks import Block, line_starts
+from ctx_pipeline.documents.blocks import NO_CONTENT, Block, Span, line_starts, page_at, page_breaks
+from ctx_pipeline.documents.left_out import is_long, left_out_spans
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
+from ctx_pipeline.documents.template_tags import TAG_OR_WORD
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
-
-_WORD = re.compile(r"\S+")
 
 # No ordinary word is longer; what is (addresses, scripts without spaces) may be cut inside.
 _MOST_WORD_CHARS = 32
@@ -40,12 +40,25 @@ class FixedChunker:
     def split(self, parsed: Parsed) -> list[Chunk]:
         """See Chunker."""
         text = parsed.text
-        windows = list(_Windows(text, _words(text, self._limit), self._limit, self._overlap))
-        lines = line_starts(text)
+        lines, pages = line_starts(text), page_breaks(text)
         blocks = document_blocks(text, parsed.media_type)
+        left_out = list(left_out_spans(blocks))
+        windows = [
+            window
+            for part in _parts(text, blocks, left_out)
+            for window in _Windows(text, _words(text, part, self._limit), self._limit, self._overlap)
+        ]
         return [
             Chunk(
-                w.start, w.end, bisect_right(lines, w.start), text[w.start : w.end], path, w.tokens, w.embedder_tokens
+                start=w.start,
+                end=w.end,
+                line=bisect_right(lines, w.start),
+                text=text[w.start : w.end],
+                heading_path=path,
+                tokens=w.tokens,
+                embedder_tokens=w.embedder_tokens,
+                page=page_at(pages, w.start),
+                left_out=clipped(left_out, w.start, w.end),
             )
             for w, path in zip(windows, _heading_paths(blocks, windows), strict=True)
         ]
@@ -61,13 +74,25 @@ class _Window:
     embedder_tokens: int
 
 
-def _words(text: str, limit: SizeLimit) -> list[_Word]:
-    """Words, and pieces of what is longer than a word or a chunk."""
-    words = [
-        piece
-        for word in _WORD.finditer(text)
-        for piece in pieces(text, word.start(), word.end(), character_cuts, _MOST_WORD_CHARS)
-    ]
+def _parts(text: str, blocks: Sequence[Block], left_out: Sequence[Span]) -> Iterator[Span]:
+    """The text between what is not indexed and too long to lie inside a chunk."""
+    position = 0
+    matter = {block.start for block in blocks if block.kind == "front_matter"}
+    for start, end in left_out:
+        if is_long((start, end)) or start in matter or not text[position:start].strip():
+            yield position, start
+            position = end
+    yield position, len(text)
+
+
+def _words(text: str, part: Span, limit: SizeLimit) -> list[_Word]:
+    """Words and tags, and pieces of what is longer than a word or a chunk."""
+    words = []
+    for word in TAG_OR_WORD.finditer(text, *part):
+        if word["tag"] or word.end() - word.start() <= _MOST_WORD_CHARS:
+            words.append(word.span())
+        else:
+            words += pieces(text, word.start(), word.end(), character_cuts, _MOST_WORD_CHARS)
     distinct = sorted({text[start:end] for start, end in words})
     sizes = zip(count_tokens(distinct), limit.count_embedder_tokens(distinct), strict=True)
     too_large = {word for word, size in zip(distinct, sizes, strict=True) if not limit.allows(*size)}
@@ -153,7 +178,7 @@ class _Windows:
 
 def _heading_paths(blocks: Sequence[Block], windows: Sequence[_Window]) -> Iterator[tuple[str, ...]]:
     headings = [block for block in blocks if block.kind == "heading"]
-    content = [block for block in blocks if block.kind not in ("heading", "front_matter")]
+    content = [block for block in blocks if block.kind not in NO_CONTENT]
     path: list[Block] = []
     next_heading = next_content = 0
     for window in windows:

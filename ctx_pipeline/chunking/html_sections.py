@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ctx_pipeline.documents.blocks import TITLE_CHARS, Block, BlockKind, blank_line_cuts, trimmed
+from ctx_pipeline.documents.blocks import Block, BlockKind, blank_line_cuts, trimmed
+from ctx_pipeline.documents.html_tables import header_cells, plain_html
 from ctx_pipeline.documents.model import Parsed
 
 _BEGINNING_CHARS = 2_000
@@ -20,7 +20,6 @@ _TAG = re.compile(
     r"|form|nav|main|header|footer|aside|details|body|hr)\b[^<>]*>",
     re.IGNORECASE,
 )
-_ANY_TAG = re.compile(r"<[^<>]*>")
 _KINDS: dict[str, BlockKind] = {"pre": "code", "table": "table"}
 _HEADING_TAG = re.compile(r"<(?P<close>/?)(?P<name>h[1-6])\b[^<>]*>", re.IGNORECASE)
 _HEADINGS = frozenset(["h1", "h2", "h3", "h4", "h5", "h6"])
@@ -35,6 +34,7 @@ class _Mark:
     kind: BlockKind = "paragraph"
     level: int = 0
     title: str = ""
+    head: tuple[str, ...] = ()
 
 
 def is_html(parsed: Parsed) -> bool:
@@ -57,7 +57,7 @@ def html_blocks(text: str) -> list[Block]:
     for mark, following in zip(marks, [*marks[1:], _Mark(len(text))], strict=True):
         start, end = trimmed(text, mark.offset, following.offset)
         if start < end:
-            blocks.append(Block(mark.kind, start, end, level=mark.level, title=mark.title))
+            blocks.append(Block(mark.kind, start, end, level=mark.level, title=mark.title, head=mark.head))
     return blocks
 
 
@@ -88,9 +88,12 @@ def _marks(text: str) -> Iterator[_Mark]:
         else:
             is_heading = name in _HEADINGS
             kind = "heading" if is_heading else _KINDS[name]
-            yield _Mark(
-                start, kind, int(name[1]) if is_heading else 0, _plain(text[position:end]) if is_heading else ""
-            )
+            mark = _Mark(start, kind)
+            if is_heading:
+                mark.level, mark.title = int(name[1]), plain_html(text[position:end])
+            elif kind == "table":
+                mark.head = header_cells(text, start, end)
+            yield mark
             yield _Mark(end)
             position = done = end
     yield from _paragraphs(text, done, len(text))
@@ -132,8 +135,3 @@ class _Closers:
             if not depth:
                 return tag.end()
         return None
-
-
-def _plain(source: str) -> str:
-    text = html.unescape(_ANY_TAG.sub("", source))
-    return " ".join(text.split())[:TITLE_CHARS].rstrip()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ctx_pipeline.documents.blocks import Span
+from ctx_pipeline.documents.left_out import without
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import SettingsError
@@ -66,6 +68,16 @@ class Chunk:
     """Tokens of `text` by the embedder's tokenizer."""
     page: int | None = None
     """1-based page of `start`; None where the document has no pages."""
+    table_head: tuple[str, ...] = ()
+    """Cells of the header row, the first ones, of the table whose later rows the chunk begins with; else empty."""
+    left_out: tuple[Span, ...] = ()
+    """Spans inside the chunk that are not indexed: comments."""
+
+    @property
+    def indexed_text(self) -> str:
+        """What of the text is embedded and put into full text."""
+        # A limit of a few tokens may cut a chunk out of a comment.
+        return without(self.text, self.start, self.left_out).strip() or self.text if self.left_out else self.text
 
 
 class Chunker(Protocol):
@@ -75,8 +87,9 @@ class Chunker(Protocol):
     """Identity of everything that affects a chunk's span; the chunk stage's hash. Known without loading anything."""
 
     def split(self, parsed: Parsed) -> list[Chunk]:
-        """Chunks in order: starts and ends increase, each non-whitespace character lies in at least one.
+        """Chunks in order: starts and ends increase, each indexed character but whitespace lies in at least one.
 
+        But what is not indexed: front matter, comments and data URIs (see `documents.left_out`).
         Both size limits hold, except for a single character (with its combining marks) that has more tokens than a
         limit allows. A blank text has no chunks.
         """

@@ -32,7 +32,7 @@ def overlapping_spans(
     starts: list[list[int]] = []
     for section in sections:
         for number, (first, _) in enumerate(section):
-            before = section[number - 1] if number else (first, first)
+            before = section[number - 1] if number and not units[first].apart else (first, first)
             starts.append(list(_sentence_starts(text, units, before, overlap * _CHARS_PER_TOKEN)))
     _keep_nearest(text, starts, spans, limit, overlap)
     extended = list(spans)

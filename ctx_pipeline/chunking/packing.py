@@ -6,17 +6,22 @@ and the plan is made again, with breaks, when the estimate was too low.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.overlap import overlapping_spans
+from ctx_pipeline.chunking.record_packing import record_ranges
+from ctx_pipeline.chunking.sections import joined
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.chunking.units import Range, Unit, fitting_units
-from ctx_pipeline.documents.blocks import Block, line_starts
+from ctx_pipeline.documents.blocks import Block, Span, line_starts, page_at, page_breaks
+from ctx_pipeline.documents.left_out import left_out_spans
 
 _MAX_LEVEL = 6
+_LEAD_SHARE = 4
+"""What stands before a run of records is in its first chunk where a chunk has room for this many of its size."""
 
 Plan = Callable[[set[int]], list[list[Range]]]
 """From places where a chunk has to end (positions of units) to chunks, grouped by section, in order."""
@@ -31,6 +36,7 @@ class Packing:
         room = limit.beside_overlap(overlap)
         self.units = fitting_units(text, blocks, room, limit)
         self.estimates = Estimates(self.units, room)
+        self._left_out = list(left_out_spans(blocks))
 
     def chunks(
         self,
@@ -48,9 +54,9 @@ class Packing:
             return []
         text, units = self._text, self.units
         exact = {(position, position + 1): (unit.tokens, unit.embedder_tokens) for position, unit in enumerate(units)}
-        breaks: set[int] = set()
+        breaks = {position for position, unit in enumerate(units) if position and unit.apart}
         while True:
-            sections = plan(breaks)
+            sections = joined(plan(breaks), units, self.estimates, breaks)
             ranges = [chunk for section in sections for chunk in section]
             new = [chunk for chunk in ranges if chunk not in exact]
             if new:
@@ -69,13 +75,36 @@ class Packing:
         own_starts = [span[0] for span in spans]
         if self._overlap:
             spans = overlapping_spans(text, units, sections, spans, self._limit, self._overlap)
-        lines = line_starts(text)
+        lines, pages, ends = line_starts(text), page_breaks(text), [unit.end for unit in units]
         return [
-            Chunk(start, end, bisect_right(lines, start), text[start:end], path, *size)
-            for (start, end, *size), path in zip(
+            Chunk(
+                start=start,
+                end=end,
+                line=bisect_right(lines, start),
+                text=text[start:end],
+                heading_path=path,
+                tokens=tokens,
+                embedder_tokens=embedder_tokens,
+                page=page_at(pages, start),
+                table_head=_table_head(units[bisect_right(ends, start)], start),
+                left_out=clipped(self._left_out, start, end),
+            )
+            for (start, end, tokens, embedder_tokens), path in zip(
                 spans, paths(own_starts) if paths else _heading_paths(units, ranges), strict=True
             )
         ]
+
+
+def clipped(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
+    """What of the spans, which are in order and apart, lies between two offsets."""
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    last = bisect_left(spans, end, key=lambda span: span[0])
+    return tuple((max(span[0], start), min(span[1], end)) for span in spans[first:last])
+
+
+def _table_head(first: Unit, start: int) -> tuple[str, ...]:
+    """The head of the table that a chunk begins inside of; of one that begins in the chunk it is in the text."""
+    return first.table.head if first.table and first.table.start < start else ()
 
 
 class Estimates:
@@ -96,6 +125,11 @@ class Estimates:
             self._embedder_tokens[last] - self._embedder_tokens[first] - unit.gap_embedder_tokens,
         )
 
+    def within(self, first: int, last: int, chunks: float) -> bool:
+        """Whether the range is no larger than so many chunks."""
+        tokens, embedder_tokens = self.size(first, last)
+        return tokens <= chunks * self.limit.max_tokens and embedder_tokens <= chunks * self.limit.embedder_tokens
+
     def fit(self, first: int, last: int, times: int = 1) -> bool:
         """Whether a chunk has room for `times` as much as the range."""
         tokens, embedder_tokens = self.size(first, last)
@@ -103,7 +137,43 @@ class Estimates:
 
 
 def pack(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
-    """The section's chunks: greedy, but broken at `breaks` and, rather than inside a subsection, before its heading."""
+    """The section's chunks: greedy, but runs of records that exceed a chunk are cut by their priorities."""
+    chunks = []
+    start = section[0]
+    for first, records_first, last in _record_runs(units, section, estimates):
+        if start < first:
+            chunks += _packed(units, (start, first), estimates, breaks)
+        cuts = [-2 if units[max(cut - 1, 0)].sticky else -1 for cut in range(first, records_first)]
+        cuts += [unit.priority for unit in units[records_first:last]]
+        if first < records_first:
+            cuts[records_first - first] = -1 - units[records_first - 1].sticky
+        chunks += record_ranges(first, last, cuts, estimates.within, breaks)
+        start = last
+    return chunks + (_packed(units, (start, section[1]), estimates, breaks) if start < section[1] else [])
+
+
+def _record_runs(units: Sequence[Unit], section: Range, estimates: Estimates) -> Iterator[tuple[int, int, int]]:
+    """Runs of records that exceed a chunk: where what leads to one begins, where it does itself, and where it ends."""
+    start, position = section
+    while start < section[1]:
+        position = start
+        while position < section[1] and units[position].kind != "record":
+            position += 1
+        last = position
+        while last < section[1] and units[last].kind == "record":
+            last += 1
+        if position < last and not estimates.fit(position, last):
+            first = position
+            while first > start and units[first - 1].sticky:
+                first -= 1
+            if first > start == section[0] and estimates.fit(start, position, _LEAD_SHARE):
+                first = start
+            yield first, position, last
+        start = max(last, start + 1)
+
+
+def _packed(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
+    """Greedy, but broken at `breaks` and, rather than inside a subsection, before its heading."""
     chunks = []
     start, end = section
     together = bundles(units, section, estimates, breaks)
@@ -122,11 +192,19 @@ def pack(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: se
 
 
 def bundles(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
-    """Ranges that stay together: content with the headings before it, as many of the last ones as fit."""
-    found = []
+    """Ranges that stay together: content with the headings and leads before it, as many of the last ones as fit.
+
+    And with the tails behind it.
+    """
+    found: list[Range] = []
     start, end = section
     for position in range(start, end):
-        if units[position].sticky and position + 1 < end:
+        is_tail = units[position].kind == "tail"
+        if (units[position].sticky or (is_tail and start < position)) and position + 1 < end:
+            continue
+        follows = is_tail and found and start == position and position not in breaks
+        if follows and estimates.fit(found[-1][0], position + 1):
+            found[-1], start = (found[-1][0], position + 1), position + 1
             continue
         first = position
         while first > start and first not in breaks and estimates.fit(first - 1, position + 1):

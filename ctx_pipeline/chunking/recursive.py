@@ -12,20 +12,16 @@ beside it is split. A heading ends a chunk only where that is impossible: above 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Packing, pack
-from ctx_pipeline.chunking.units import Range, Unit
+from ctx_pipeline.chunking.sections import top_sections
 from ctx_pipeline.documents.blocks import Block
-from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.model import Parsed
-from ctx_pipeline.documents.plain_text import plain_blocks
 from ctx_pipeline.documents.structure import document_blocks
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
 
 
@@ -44,13 +40,14 @@ class RecursiveChunker:
 
 
 def split(text: str, *, markdown: bool, limit: SizeLimit, overlap: int = 0) -> list[Chunk]:
-    """Chunks in order: each non-whitespace character of `text` lies in exactly one, and both limits hold in each.
+    """Chunks in order: each non-whitespace character that is indexed lies in exactly one; both limits hold in each.
 
     The one exception is a single character (with its combining marks) that has more tokens than a limit allows.
     With `overlap`, a chunk other than its section's first also begins with whole sentences from the end of the one
     before, up to that many tokens of o200k_base. A blank text has no chunks.
     """
-    return split_blocks(text, markdown_blocks(text) if markdown else plain_blocks(text), limit, overlap)
+    blocks = document_blocks(text, "text/markdown" if markdown else "text/plain")
+    return split_blocks(text, blocks, limit, overlap)
 
 
 def split_blocks(text: str, blocks: Sequence[Block], limit: SizeLimit, overlap: int) -> list[Chunk]:
@@ -60,17 +57,3 @@ def split_blocks(text: str, blocks: Sequence[Block], limit: SizeLimit, overlap: 
     return packing.chunks(
         lambda breaks: [pack(packing.units, section, packing.estimates, breaks) for section in sections]
     )
-
-
-def top_sections(units: Sequence[Unit]) -> list[Range]:
-    """Ranges of units that chunks never cross."""
-    counts = Counter(unit.level for unit in units if unit.level)
-    top = min((level for level, count in counts.items() if count > 1), default=min(counts, default=0))
-    starts = [0]
-    has_content = False
-    for position, unit in enumerate(units):
-        if has_content and 0 < unit.level <= top:
-            starts.append(position)
-            has_content = False
-        has_content |= unit.is_content
-    return list(pairwise([*starts, len(units)]))

@@ -15,18 +15,19 @@ from itertools import pairwise
 from ctx_pipeline.chunking import recursive
 from ctx_pipeline.chunking.boundaries import pieces, sentence_cuts
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
-from ctx_pipeline.chunking.packing import Estimates, Packing, bundles, pack
+from ctx_pipeline.chunking.packing import Estimates, Packing, bundles, clipped, pack
 from ctx_pipeline.chunking.units import Range
 from ctx_pipeline.documents.blocks import Block, BlockKind
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.embedding.protocol import Embedder
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text, vectors and settings would give other spans."""
 
 _TINY_SHARE = 8
 _DIVIDED: frozenset[BlockKind] = frozenset(["paragraph", "quote", "list", "item"])
+_CONTAINERS: frozenset[BlockKind] = frozenset(["quote", "list", "item"])
 
 
 class SemanticChunker:
@@ -60,7 +61,8 @@ class SemanticChunker:
         windows = []
         for number, (first, last) in enumerate(steps):
             around = steps[max(number - 1, 0)][0], steps[min(number + 1, len(steps) - 1)][1]
-            first, last = around if estimates.fit(*around) else (first, last)
+            is_whole = not any(unit.apart for unit in units[around[0] + 1 : around[1]])
+            first, last = around if is_whole and estimates.fit(*around) else (first, last)
             windows.append(text[units[first].start : units[last - 1].end])
         distinct = {window: row for row, window in enumerate(dict.fromkeys(windows))}
         vectors = self._embedder.embed_passages(list(distinct))[[distinct[window] for window in windows]]
@@ -89,10 +91,10 @@ def _merged(unit_count: int, boundaries: Mapping[int, float], estimates: Estimat
 def _sentences(text: str, blocks: Sequence[Block], *, nested: bool = False) -> Iterator[Block]:
     """Paragraphs, also those in lists and quotes, as one block a sentence; other blocks as they are."""
     for block in blocks:
-        if block.children:
+        if block.children and block.kind in _CONTAINERS:
             yield from _sentences(text, block.children, nested=True)
         elif block.kind in _DIVIDED:
             for start, end in pieces(text, block.start, block.end, sentence_cuts, 1):
-                yield Block("paragraph", start, end)
+                yield Block("paragraph", start, end, left_out=clipped(block.left_out, start, end))
         else:
             yield replace(block, level=0) if nested else block

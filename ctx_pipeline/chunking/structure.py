@@ -21,11 +21,13 @@ from ctx_pipeline.chunking.code_sections import code_blocks, enclosing_names, fi
 from ctx_pipeline.chunking.html_sections import html_blocks, is_html
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Packing, pack
+from ctx_pipeline.chunking.sections import top_sections, with_leads
 from ctx_pipeline.chunking.units import Range, Unit
+from ctx_pipeline.documents.left_out import with_left_out
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings would give other spans."""
 
 _SMALL_SHARE = 4
@@ -44,7 +46,8 @@ class StructureChunker:
         """See Chunker."""
         text = parsed.text
         if is_html(parsed):
-            return self._by_headings(Packing(text, html_blocks(text), self._limit, self._overlap))
+            blocks = with_left_out(text, html_blocks(text), "text/html")
+            return self._by_headings(Packing(text, blocks, self._limit, self._overlap))
         if is_code(parsed):
             return self._by_definitions(text)
         return self._by_headings(Packing(text, document_blocks(text, parsed.media_type), self._limit, self._overlap))
@@ -54,14 +57,15 @@ class StructureChunker:
             return []
         sections = [
             _Parts(packing, _heading_parts(packing.units, section), keep_whole=False)
-            for section in recursive.top_sections(packing.units)
+            for section in top_sections(packing.units)
         ]
         seams = frozenset(first for section in sections for first, _ in section.parts)
         return packing.chunks(lambda breaks: [g for section in sections for g in section.groups(breaks)], seams=seams)
 
     def _by_definitions(self, text: str) -> list[Chunk]:
         definitions = find_definitions(text)
-        packing = Packing(text, code_blocks(text, definitions), self._limit, self._overlap)
+        blocks = with_left_out(text, code_blocks(text, definitions), "text/x-source")
+        packing = Packing(text, blocks, self._limit, self._overlap)
         parts = _Parts(packing, _definition_parts(packing.units), keep_whole=True)
         seams = frozenset(first for first, _ in parts.parts)
         return packing.chunks(parts.groups, seams=seams, paths=lambda starts: enclosing_names(definitions, starts))
@@ -73,7 +77,7 @@ def _heading_parts(units: Sequence[Unit], section: Range) -> list[Range]:
     has_content = False
     for position in range(*section):
         if has_content and units[position].level:
-            starts.append(position)
+            starts.append(with_leads(units, position))
             has_content = False
         has_content |= units[position].is_content
     return list(pairwise([*starts, section[1]]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ctx_pipeline.chunking.boundaries import (
@@ -17,8 +17,10 @@ from ctx_pipeline.chunking.boundaries import (
     word_cuts,
 )
 from ctx_pipeline.chunking.model import SizeLimit
+from ctx_pipeline.chunking.record_packing import priorities
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.blocks import Block, BlockKind
+from ctx_pipeline.documents.blocks import INNER_CHARS, NO_CONTENT, NOT_INDEXED, Block, BlockKind
+from ctx_pipeline.documents.left_out import indexed_spans, is_long, left_out_spans
 
 # No token of o200k_base is longer, so longer texts need no counting to be known as too large.
 _MAX_TOKEN_CHARS = 128
@@ -35,14 +37,22 @@ _LINES: _Steps = ((line_cuts, True), *_WORDS)
 _PROSE: _Steps = ((sentence_cuts, True), *_LINES)
 _CODE: _Steps = ((code_paragraph_cuts, True), (code_line_cuts, True), *_WORDS)
 _STEPS: dict[BlockKind, _Steps] = {
-    "table": ((row_cuts, True), *_WORDS),
-    "front_matter": _LINES,
+    "table": ((row_cuts, True), *_LINES),
+    "record": ((line_cuts, True), *_PROSE),
     "fence": _CODE,
     "code": _CODE,
     "html": _CODE,
 }
-WHOLE: frozenset[BlockKind] = frozenset(["table", "fence", "code"])
+WHOLE: frozenset[BlockKind] = frozenset(["table", "fence", "code", "admonition"])
 """Blocks that are divided only where they do not fit a chunk alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class DividedTable:
+    """What all parts of a table that is divided share."""
+
+    start: int
+    head: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -60,7 +70,15 @@ class Unit:
     """Of a heading of the document itself, not of one inside a quote or list item; its first part keeps it."""
     title: str = ""
     sticky: bool = False
-    """Belongs with what follows: a heading, the head of a table that is split."""
+    """Belongs with what follows: a heading, a lead, the head of a table that is split."""
+    apart: bool = False
+    """No chunk holds this unit and the one before: what lies between them is not indexed, and long."""
+    table: DividedTable | None = None
+    """The table that this is a part of."""
+    head: tuple[str, ...] = ()
+    """Of a table."""
+    priority: int = 0
+    """Of a record: the higher, the rather a chunk begins with it."""
     tokens: int = -1
     embedder_tokens: int = -1
     gap_tokens: int = 0
@@ -68,15 +86,16 @@ class Unit:
 
     @property
     def is_content(self) -> bool:
-        return self.kind != "front_matter" and not (self.level and self.sticky)
+        return self.kind not in NO_CONTENT or (self.kind == "heading" and not self.level)
 
 
 def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: SizeLimit) -> list[Unit]:
     """The blocks as units that each fit `limit`, and where a heading comes before them, fit beside it.
 
-    Left larger are single characters, and tables and code that fit `whole`, the limit of a chunk of their own.
+    Front matter is not indexed. Left larger are single characters, and tables and code that fit `whole`, the limit of a
+    chunk of their own.
     """
-    units = list(_units(blocks, blocks[0].start if blocks else 0, nested=False))
+    units = list(_units(text, blocks, blocks[0].start if blocks else 0, nested=False))
     gap_sizes = {"": (0, 0), " ": (0, 0)}
     divided = True
     while divided:
@@ -94,23 +113,52 @@ def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: S
             else:
                 parts.append(unit)
         units = parts
+    records = [unit for unit in units if unit.kind == "record"]
+    for unit, priority in zip(records, priorities([text[u.start : u.end] for u in records]), strict=True):
+        unit.priority = priority
     return units
 
 
-def _units(blocks: Sequence[Block], gap_start: int, *, nested: bool) -> Iterator[Unit]:
+def _units(text: str, blocks: Sequence[Block], gap_start: int, *, nested: bool) -> Iterator[Unit]:
+    """What is indexed of the blocks; this is the one place where the rest is dropped."""
+    left_out = 0
+    for block, is_nested in _undivided(blocks, nested=nested):
+        if block.kind in NOT_INDEXED:
+            # A chunk never reaches back over the front matter.
+            left_out += block.end - block.start if block.kind == "skipped" else INNER_CHARS + 1
+            continue
+        spans = list(indexed_spans(text, block))
+        table = DividedTable(block.start, block.head) if block.kind == "table" and len(spans) > 1 else None
+        position = block.start
+        for start, end in spans:
+            left_out += start - position
+            apart = left_out > INNER_CHARS
+            yield Unit(
+                start,
+                end,
+                start if apart else gap_start,
+                _STEPS.get(block.kind, _PROSE),
+                block.children,
+                block.kind,
+                level=0 if is_nested else block.level,
+                title=block.title,
+                sticky=block.kind in ("heading", "lead"),
+                apart=apart,
+                table=table,
+                head=block.head,
+            )
+            gap_start = position = end
+            left_out = 0
+        left_out += block.end - position
+
+
+def _undivided(blocks: Iterable[Block], *, nested: bool) -> Iterator[tuple[Block, bool]]:
+    """The blocks, and whether they are inside others; those that hold what lies in no chunk are taken apart."""
     for block in blocks:
-        yield Unit(
-            block.start,
-            block.end,
-            gap_start,
-            _STEPS.get(block.kind, _PROSE),
-            block.children,
-            block.kind,
-            level=0 if nested else block.level,
-            title=block.title,
-            sticky=block.kind == "heading",
-        )
-        gap_start = block.end
+        if block.children and any(map(is_long, left_out_spans([block]))):
+            yield from _undivided(block.children, nested=True)
+        else:
+            yield block, nested
 
 
 def _measure(text: str, units: Sequence[Unit], gap_sizes: dict[str, tuple[int, int]], limit: SizeLimit) -> None:
@@ -157,8 +205,9 @@ def _with_leads(units: Sequence[Unit], limit: SizeLimit) -> Iterator[tuple[Unit,
 
 def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Unit]:
     """The unit's parts by the coarsest way that divides it, without the last `steps_left` ways; else the unit."""
-    if unit.children:
-        return list(_units(unit.children, unit.gap_start, nested=True))
+    if unit.children and (parts := list(_units(text, unit.children, unit.gap_start, nested=True))):
+        parts[0].apart |= unit.apart
+        return parts
     # Parts of a sixteenth of the limit, at about four characters a token, waste little of a chunk.
     small_chars = max(1, min(limit.max_tokens, limit.embedder_tokens) // 4)
     while len(unit.steps) > steps_left:
@@ -166,12 +215,14 @@ def _split(text: str, unit: Unit, steps_left: int, limit: SizeLimit) -> list[Uni
         spans = pieces(text, unit.start, unit.end, cutter, small_chars if joins_small else 1)
         if len(spans) > 1:
             gap_starts = [unit.gap_start, *(end for _, end in spans)]
-            kind: BlockKind = "front_matter" if unit.kind == "front_matter" else "paragraph"
+            begins_table = unit.kind == "table" and (unit.table is None or unit.table.start == unit.start)
+            table = unit.table or (DividedTable(unit.start, unit.head) if unit.kind == "table" else None)
+            kind: BlockKind = "record" if unit.kind == "record" else "paragraph"
             parts = [
-                Unit(*span, gap_start, unit.steps, kind=kind)
+                Unit(*span, gap_start, unit.steps, kind=kind, table=table)
                 for span, gap_start in zip(spans, gap_starts, strict=False)
             ]
-            parts[0].level, parts[0].title = unit.level, unit.title
-            parts[0].sticky = unit.kind == "table"
+            parts[0].level, parts[0].title, parts[0].apart = unit.level, unit.title, unit.apart
+            parts[0].sticky = begins_table
             return parts
     return [unit]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ctx_pipeline.context_settings import ContextSettings, Method
 from ctx_pipeline.contexts.model import Contextualizer
 from ctx_pipeline.contexts.outline import NoContextualizer, OutlineContextualizer
+from ctx_pipeline.contexts.table_heads import TableHeadContextualizer
 from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.settings import CONTEXT_TOKENS
@@ -32,12 +33,14 @@ def open_contextualizer(settings: ContextSettings, embedder: Embedder, store: St
     outline = OutlineContextualizer(CONTEXT_TOKENS, embedder.count_tokens, embedder.tokenizer)
     others: dict[str, Contextualizer] = {"outline": outline, "none": NoContextualizer()}
     main = others.get(settings.method) or _model_contextualizer(settings, embedder, outline, store, timing)
-    if not settings.rule:
-        return main
-    from ctx_pipeline.contexts.rules import RuledContextualizer
+    if settings.rule:
+        from ctx_pipeline.contexts.rules import RuledContextualizer
 
-    others.pop(settings.method, None)
-    return RuledContextualizer(main, others, settings.rule)
+        others.pop(settings.method, None)
+        main = RuledContextualizer(main, others, settings.rule)
+    elif settings.method == "none":
+        return main
+    return TableHeadContextualizer(main, CONTEXT_TOKENS, embedder.count_tokens)
 
 
 def resolve_method(settings: ContextSettings, key_present: bool, stored: str | None) -> tuple[Method, str]:

@@ -15,9 +15,9 @@ from ctx_pipeline.contexts.definitions import Definitions
 from ctx_pipeline.contexts.model import NOTHING_EARLIER, Context, Earlier, Progress, Written
 from ctx_pipeline.documents.blocks import TITLE_CHARS
 from ctx_pipeline.documents.model import Document
-from ctx_pipeline.documents.parse import title_from_path
+from ctx_pipeline.documents.titles import title_from_path
 
-VERSION = 2
+VERSION = 3
 SEPARATOR = " › "
 
 DEFINED_NAMES, NAMES_CHARACTERS = 40, 1_000
@@ -25,10 +25,12 @@ DEFINED_NAMES, NAMES_CHARACTERS = 40, 1_000
 IMPORTS_CHARACTERS, IMPORTS_WITHIN_CHARACTERS = 300, 5_000
 
 _IMPORT = re.compile(r"^[ \t]*(?:use|import|from|#[ \t]*include|require|using)\b[^\n]{1,200}", re.MULTILINE)
-_NAME_WORD = re.compile(r"([^\W\d_]{2,})\d*")
+_LETTERS = re.compile(r"[^\W\d_]{2,}|[\u3400-\u9fff]")
+_HEXADECIMAL = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE)
 _GENERIC_NAMES = """
-archivo capitulo capítulo chapter copia copy doc docs document documento file image img new nuevo page pagina part parte
-página readme scan seccion sección section temp text texto tmp untitled txt
+archivo capitulo capítulo chapter contenido contenidos content contents copia copy default doc docs document documento
+documents documentos draft dsc file files final image images img index main misc nd new nota notas note notes nuevo
+nueva page pages pagina página part parte rd readme scan seccion sección section st temp text texto th tmp txt untitled
 """
 _EMPTY_NAMES = frozenset(_GENERIC_NAMES.split())
 
@@ -80,20 +82,9 @@ class OutlineContextualizer:
         texts = [SEPARATOR.join(path) for path in paths]
         counts = self._count_tokens(texts)
         return {
-            path: text if count <= self._max_tokens else self._shorten(path)
+            path: text if count <= self._max_tokens else shortened_path(path, self._max_tokens, self._count_tokens)
             for path, text, count in zip(paths, texts, counts, strict=True)
         }
-
-    def _shorten(self, path: tuple[str, ...]) -> str:
-        candidates = [SEPARATOR.join((path[0], "…", *path[-kept:])) for kept in range(len(path) - 2, 0, -1)]
-        text = SEPARATOR.join((path[0], path[-1]) if len(path) > 1 else path)
-        while text:
-            candidates.append(text)
-            text = _beginning(text, len(text) * 3 // 4)
-        for candidate, count in zip(candidates, self._count_tokens(candidates), strict=True):
-            if count <= self._max_tokens:
-                return candidate
-        return ""
 
 
 class NoContextualizer:
@@ -126,12 +117,10 @@ class _Outline:
 
     def __init__(self, document: Document, chunks: Sequence[Chunk]) -> None:
         parsed = document.parsed
-        # In Markdown the headings are the outline, and code is an example.
-        text = "" if parsed.media_type == "text/markdown" else parsed.text
+        # In Markdown and reStructuredText the headings are the outline, and code is an example.
+        text = "" if parsed.media_type in ("text/markdown", "text/x-rst") else parsed.text
         self._path = document.doc_id.partition("/")[2]
         self._title = parsed.title if _tells(parsed.title, self._path) else ""
-        # A heading far below the beginning is the title for want of a better one: it says nothing of what precedes it.
-        self._titled_from = next((c.start for c in chunks if any(map(self._is_title, c.heading_path))), 0)
         self._definitions = Definitions(text)
         self._document_words = [
             " ".join(re.findall(r"[^\W_]+", str(PurePosixPath(self._path).with_suffix("")))),
@@ -142,13 +131,12 @@ class _Outline:
     def path(self, chunk: Chunk) -> tuple[str, ...]:
         """Title, headings and enclosing definitions; a first heading that only repeats the title is left out."""
         headings = chunk.heading_path
-        title = self._title if chunk.start >= self._titled_from else ""
         repeated = bool(headings) and self._is_title(headings[0])
         if headings:  # of source code, chunking by structure names the definitions already
-            return tuple(part for part in (title, *headings[repeated:]) if part)
+            return tuple(part for part in (self._title, *headings[repeated:]) if part)
         first = chunk.start + len(chunk.text) - len(chunk.text.lstrip())
         enclosing = [definition.name for definition in self._definitions.enclosing(first)]
-        return tuple(part for part in (title, *enclosing) if part)
+        return tuple(part for part in (self._title, *enclosing) if part)
 
     def _is_title(self, heading: str) -> bool:
         return heading[:TITLE_CHARS].rstrip().casefold() == self._title.casefold()
@@ -164,16 +152,28 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _tells(title: str, path: str) -> bool:
-    """Whether a title is worth its place before every chunk.
+    """Whether a title is worth its place before every chunk: one made of a file's name may be no more than `doc 12`.
 
-    One made of a file's name may be no more than `doc 12`, or one word such as `notes`: before chunks of 128 tokens of
-    prose that cost the vector leg 0.03 of its recall@20.
+    That is decided from the name alone, so that the rows of a document never depend on others.
     """
-    if title != title_from_path(path)[:TITLE_CHARS].rstrip():
+    if title != title_from_path(path):
         return True
-    words = title.split()
-    telling = (_NAME_WORD.fullmatch(word) for word in words)
-    return len(words) > 1 and any(word is not None and word[1].casefold() not in _EMPTY_NAMES for word in telling)
+    if _HEXADECIMAL.fullmatch(re.sub(r"[\W_]", "", title)):  # an identifier that a program gave
+        return False
+    return any(letters.casefold() not in _EMPTY_NAMES for letters in _LETTERS.findall(title))
+
+
+def shortened_path(path: Sequence[str], max_tokens: int, count_tokens: Callable[[Sequence[str]], list[int]]) -> str:
+    """The text of a path without its middle, then without the end of what is left, as far as `max_tokens` demand."""
+    candidates = [SEPARATOR.join((path[0], "…", *path[-kept:])) for kept in range(len(path) - 2, 0, -1)]
+    text = SEPARATOR.join((path[0], path[-1]) if len(path) > 1 else path)
+    while text:
+        candidates.append(text)
+        text = _beginning(text, len(text) * 3 // 4)
+    for candidate, count in zip(candidates, count_tokens(candidates), strict=True):
+        if count <= max_tokens:
+            return candidate
+    return ""
 
 
 def _beginning(text: str, length: int) -> str:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ctx_pipeline.chunking.model import Chunk
+from ctx_pipeline.documents.blocks import INNER_CHARS, Block
 from ctx_pipeline.documents.model import Parsed
-from ctx_pipeline.documents.parse import content_title
 from ctx_pipeline.documents.structure import document_blocks
+from ctx_pipeline.documents.titles import own_title
 
 VERSION = 1
 """Raised when the same document and chunks would give other views."""
@@ -54,12 +55,13 @@ def document_views(parsed: Parsed, chunks: Sequence[Chunk], window_tokens: int) 
     """
     if not chunks:
         return []
-    title = content_title(parsed.text, parsed.metadata, markdown=_is_markdown(parsed))
+    blocks = document_blocks(parsed.text, parsed.media_type)
+    title = own_title(parsed.text, parsed.media_type, blocks, parsed.metadata)
     if _tokens(chunks) <= window_tokens:
         return [_view(parsed, title, (), chunks, 0, len(chunks))]
     return [
         _view(parsed, title, chunks[first].heading_path, chunks, first, last)
-        for first, last in windows(_priorities(parsed, chunks), [chunk.tokens + 1 for chunk in chunks], window_tokens)
+        for first, last in windows(_priorities(blocks, chunks), [chunk.tokens + 1 for chunk in chunks], window_tokens)
     ]
 
 
@@ -67,7 +69,8 @@ def beginning(parsed: Parsed, chunks: Sequence[Chunk], most_tokens: int) -> View
     """One view of as many first chunks as have at most `most_tokens` (o200k_base), at least one."""
     sizes = accumulate(chunk.tokens + 1 for chunk in chunks)
     last = max(1, sum(size - 1 <= most_tokens for size in sizes))
-    title = content_title(parsed.text, parsed.metadata, markdown=_is_markdown(parsed))
+    blocks = document_blocks(parsed.text, parsed.media_type)
+    title = own_title(parsed.text, parsed.media_type, blocks, parsed.metadata)
     return _view(parsed, title, (), chunks, 0, last)
 
 
@@ -92,13 +95,29 @@ def _view(
     parsed: Parsed, title: str, heading_path: tuple[str, ...], chunks: Sequence[Chunk], first: int, last: int
 ) -> View:
     own = tuple(chunks[first:last])
-    return View(title, heading_path, parsed.text[own[0].start : own[-1].end], first, own)
+    return View(title, heading_path, _read(parsed.text, own), first, own)
 
 
-def _priorities(parsed: Parsed, chunks: Sequence[Chunk]) -> list[tuple[int, bytes, bytes]]:
+def _read(text: str, chunks: Sequence[Chunk]) -> str:
+    """The text from the first chunk to the end of the last, without long parts that are not indexed."""
+    parts = []
+    start = chunks[0].start
+    for chunk, following in pairwise(chunks):
+        gap = text[chunk.end : following.start]
+        if len(gap) > INNER_CHARS and not gap.isspace():
+            parts.append(text[start : chunk.end])
+            start = following.start
+    return "\n\n".join([*parts, text[start : chunks[-1].end]])
+
+
+def _priorities(blocks: Sequence[Block], chunks: Sequence[Chunk]) -> list[tuple[int, bytes, bytes]]:
     """A heading's place is known by its path: editing what follows it moves no window. The text breaks ties."""
-    blocks = document_blocks(parsed.text, parsed.media_type)
-    levels = {block.start: block.level for block in blocks if block.level}
+    levels = {}
+    lead: int | None = None
+    for block in blocks:
+        if block.level:
+            levels[block.start if lead is None else lead] = block.level
+        lead = (block.start if lead is None else lead) if block.kind == "lead" else None
     return [
         (
             _DEEPEST - levels[chunk.start] if chunk.start in levels else 0,
@@ -111,10 +130,6 @@ def _priorities(parsed: Parsed, chunks: Sequence[Chunk]) -> list[tuple[int, byte
 
 def _tokens(chunks: Sequence[Chunk]) -> int:
     return sum(chunk.tokens for chunk in chunks) + len(chunks) - 1
-
-
-def _is_markdown(parsed: Parsed) -> bool:
-    return parsed.media_type == "text/markdown"
 
 
 def _hash(text: str) -> bytes:

@@ -9,6 +9,7 @@ from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, search_columns
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags, run_or_fail
 from ctx_pipeline.defs.sqlite import held_open
 from ctx_pipeline.documents.model import doc_id_of
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.index.stages import ASSETS
 from ctx_pipeline.refresh import Pipeline
@@ -71,10 +72,13 @@ def document_assets(settings: Settings) -> dg.AssetsDefinition:
             raise dg.Failure("the range holds no document: its first key was removed", allow_retries=False)
         failures = run_or_fail(lambda: _materialize(context, pipeline.open(), doc_ids, selected))
         if failures:
-            reasons = "\n".join(f"{doc_id}: {reason}" for doc_id, reason in failures.items())
+            reasons = "\n".join(one_line(f"{doc_id}: {reason}") for doc_id, reason in failures.items())
             raise dg.Failure(
                 f"{len(failures)} of {len(doc_ids)} documents failed\n{reasons}",
-                metadata={doc_id: dg.MetadataValue.text(reason) for doc_id, reason in list(failures.items())[:50]},
+                metadata={
+                    one_line(doc_id): dg.MetadataValue.text(one_line(reason))
+                    for doc_id, reason in list(failures.items())[:50]
+                },
                 allow_retries=False,
             )
 
@@ -93,5 +97,5 @@ def _materialize(
         fail_dead_runs(context.instance)
         failures = pipeline.materialize(doc_ids, stages, context.run_id, sink)
     for warning in pipeline.contextualizer.warnings:
-        context.log.warning(warning)
+        context.log.warning(one_line(warning))
     return failures

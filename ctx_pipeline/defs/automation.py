@@ -10,6 +10,7 @@ import dagster as dg
 from ctx_pipeline.defs.refresh import JOB
 from ctx_pipeline.defs.resources import UNFINISHED, PipelineResource, is_dead, is_tagged
 from ctx_pipeline.errors import CtxError, counted
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.index.lock import holder, is_locked
 from ctx_pipeline.settings import Settings
 
@@ -43,6 +44,10 @@ class Cursor:
         delay = min(BACKOFF_FIRST_S * 2 ** (tries - 1), BACKOFF_MAX_S)
         return Cursor(digest, self.requests + 1, tries, now + delay)
 
+    def waits(self, now: float) -> bool:
+        """Whether the same work is not to be requested again yet; a pause beyond the longest is a wrong clock's."""
+        return self.next_try - BACKOFF_MAX_S <= now < self.next_try
+
     def settled(self) -> "Cursor":
         """When nothing is owed: the next work is new work, be it the same edit as before."""
         return Cursor(requests=self.requests)
@@ -70,13 +75,13 @@ def source_changes_sensor() -> dg.SensorDefinition:
             plan = opened.plan(take_up=False)
             opened.settle(plan)
         except CtxError as error:
-            return dg.SkipReason(str(error))
+            return dg.SkipReason(one_line(str(error)))
         cursor, now = Cursor.load(context.cursor), time.time()
         if not plan.owed:
             context.update_cursor(json.dumps(asdict(cursor.settled())))
             return dg.SkipReason(f"nothing is owed: {counted(plan.unchanged, 'document')} unchanged")
         digest = plan.digest()
-        if digest == cursor.digest and now < cursor.next_try:
+        if digest == cursor.digest and cursor.waits(now):
             return dg.SkipReason(f"the same work was requested before; next try in {cursor.next_try - now:.0f} s")
         after = cursor.requested(digest, now)
         context.update_cursor(json.dumps(asdict(after)))
@@ -94,7 +99,7 @@ def run_in_progress(instance: dg.DagsterInstance, now: float) -> str:
     for record in instance.get_run_records(filters=dg.RunsFilter(job_name=JOB, statuses=statuses)):
         run = record.dagster_run
         queued = run.status == dg.DagsterRunStatus.QUEUED
-        fresh = now - record.create_timestamp.timestamp() < UNTAGGED_GRACE_S
+        fresh = abs(now - record.create_timestamp.timestamp()) < UNTAGGED_GRACE_S
         if queued or (not is_dead(run) if is_tagged(run) else fresh):
             return run.run_id
     return ""
@@ -115,7 +120,7 @@ def refresh_schedule(settings: Settings) -> dg.ScheduleDefinition:
         try:
             plan = pipeline.open().plan()
         except CtxError as error:
-            return dg.SkipReason(str(error))
+            return dg.SkipReason(one_line(str(error)))
         if not plan.owed:
             return dg.SkipReason(f"nothing is owed: {counted(plan.unchanged, 'document')} unchanged")
         return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat())

@@ -5,8 +5,9 @@ from typing import Any
 
 import dagster as dg
 
-from ctx_pipeline.defs.events import reason_list
+from ctx_pipeline.defs.events import bullets, reason_list
 from ctx_pipeline.defs.resources import PipelineResource, run_or_fail
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.index.audit import audit, duplicate_ids, quick_damage
 from ctx_pipeline.index.awaited import context_totals, context_warnings, fallback_reasons, pending_by_reason
 from ctx_pipeline.index.ledger import Ledger
@@ -21,8 +22,8 @@ Check = Callable[[Pipeline, bool], Finding]
 def no_standing_failures(pipeline: Pipeline, quick: bool) -> Finding:
     """No document waits with a failure; its previous version, if any, stays searchable."""
     failures = [(row.doc_id, row.failure) for row in Ledger.read(pipeline.store).rows.values() if row.failure]
-    lines = [f"- {doc_id}: {failure.reason}" for doc_id, failure in failures[:LISTED]]
-    return not failures, {"failed_documents": len(failures), "failures": dg.MetadataValue.md("\n".join(lines))}
+    lines = [f"{doc_id}: {failure.reason}" for doc_id, failure in failures[:LISTED]]
+    return not failures, {"failed_documents": len(failures), "failures": bullets(lines)}
 
 
 def index_matches_ledger(pipeline: Pipeline, quick: bool) -> Finding:
@@ -39,7 +40,7 @@ def index_matches_ledger(pipeline: Pipeline, quick: bool) -> Finding:
         "damaged_documents": len(damage.stages),
         "orphaned_documents": len(damage.orphans),
         "duplicate_ids": len(duplicates),
-        "examples": ", ".join([*damage.stages, *damage.orphans, *duplicates][:LISTED]),
+        "examples": ", ".join(map(one_line, [*damage.stages, *damage.orphans, *duplicates][:LISTED])),
     }
 
 
@@ -55,7 +56,7 @@ def contexts_are_written(pipeline: Pipeline, quick: bool) -> Finding:
         **{f"contexts_{status}": totals[status] for status in ("written", "fallback", "pending")},
         **{f"contexts_pending_{reason}": count for reason, count in pending.items()},
         "reasons": reason_list(reasons),
-        "remedies": dg.MetadataValue.md("\n".join(f"- {line}" for line in context_warnings(totals))),
+        "remedies": bullets(context_warnings(totals)),
     }
 
 

@@ -9,6 +9,7 @@ import dagster as dg
 from ctx_pipeline.defs.assets import OWNERS
 from ctx_pipeline.defs.resources import PipelineResource, run_or_fail
 from ctx_pipeline.errors import CtxError, SettingsError
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.evaluation.evaluation import Evaluation, evaluate_corpus
 from ctx_pipeline.evaluation.ladder import Row
 from ctx_pipeline.evaluation.metrics import CUTOFFS, DEPTH
@@ -50,7 +51,7 @@ def evaluation_asset() -> dg.AssetsDefinition:
         opened = pipeline.open()
         evaluation = run_or_fail(lambda: _evaluate(opened, context.log.info))
         for warning in evaluation.ladder.warnings:
-            context.log.warning(warning)
+            context.log.warning(one_line(warning))
         yield dg.MaterializeResult(
             asset_key=NAME, metadata=_metadata(evaluation), check_results=[_check(evaluation, opened)]
         )
@@ -110,7 +111,7 @@ def _plot(evaluation: Evaluation) -> Any:
     try:
         picture = base64.b64encode(plot_png(evaluation.ladder)).decode()
     except CtxError as missing:
-        return dg.MetadataValue.text(str(missing))
+        return dg.MetadataValue.text(one_line(str(missing)))
     return dg.MetadataValue.md(f"![recall of each arm](data:image/png;base64,{picture})")
 
 

@@ -14,6 +14,7 @@ import dagster as dg
 from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.model import Progress
 from ctx_pipeline.documents.model import doc_id_of, partition_key
+from ctx_pipeline.escaping import markdown, one_line, printable
 from ctx_pipeline.index.awaited import pending_by_reason
 from ctx_pipeline.index.outcome import Outcome
 from ctx_pipeline.index.rows import context_counts
@@ -59,7 +60,11 @@ class DagsterSink(NullSink):
         """See Sink."""
         for outcome in outcomes:
             if outcome.failure is not None:
-                self._context.log.warning(f"{outcome.doc_id} failed ({outcome.failure.kind}): {outcome.failure.reason}")
+                failure = outcome.failure
+                self._context.log.warning(one_line(f"{outcome.doc_id} failed ({failure.kind}): {failure.reason}"))
+                if outcome.defect:
+                    name = one_line(outcome.doc_id)
+                    self._context.log.error(f"{name} met a defect of ctx-pipeline:\n{printable(outcome.defect)}")
                 continue
             for event in materializations(outcome):
                 self._context.log_event(event)
@@ -114,6 +119,7 @@ def _document_metadata(outcome: Outcome) -> dict[str, Any]:
         "bytes": document.size,
         "characters": len(document.parsed.text),
         "content_hash": document.content_hash,
+        **({"warnings": "\n".join(document.parsed.warnings)} if document.parsed.warnings else {}),
     }
 
 
@@ -142,7 +148,12 @@ def cost_metadata(usage: Usage, usd: Decimal, calls: int) -> dict[str, Any]:
 
 def reason_list(reasons: Mapping[str, int]) -> dg.MetadataValue[Any]:
     """Reasons with their counts, as a Markdown list."""
-    return dg.MetadataValue.md("\n".join(f"- {count}: {reason}" for reason, count in reasons.items()))
+    return bullets(f"{count}: {reason}" for reason, count in reasons.items())
+
+
+def bullets(lines: Iterable[str]) -> dg.MetadataValue[Any]:
+    """A Markdown list. The lines may hold names of files and what is in them: nothing in them is markup."""
+    return dg.MetadataValue.md("\n".join(f"- {markdown(line)}" for line in lines))
 
 
 def _context_metadata(outcome: Outcome) -> dict[str, Any]:

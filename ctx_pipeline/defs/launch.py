@@ -17,6 +17,7 @@ from ctx_pipeline.defs.refresh import JOB, NAME, Report
 from ctx_pipeline.defs.resources import fail_dead_runs, process_tags
 from ctx_pipeline.errors import SettingsError
 from ctx_pipeline.index.ledger import Ledger
+from ctx_pipeline.private_files import FILE_MODE, make_folder, write
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings_file import settings_file
 from ctx_pipeline.summary import RefreshOptions
@@ -42,9 +43,9 @@ def dagster_home() -> Path:
     """
     home = Path(os.environ.get("DAGSTER_HOME") or settings_file().parent / "dagster_home").absolute()
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        make_folder(home)
         if not (home / "dagster.yaml").exists():
-            (home / "dagster.yaml").write_text(INSTANCE_SETTINGS)
+            write(home / "dagster.yaml", INSTANCE_SETTINGS.encode())
     except OSError as error:
         raise SettingsError(
             f"DAGSTER_HOME {home} cannot be used ({error.strerror or error}); name another folder"
@@ -56,7 +57,7 @@ def dagster_home() -> Path:
 def open_instance() -> dg.DagsterInstance:
     """The instance of `DAGSTER_HOME`. One process at a time opens it: two that make its databases spoil them."""
     home = dagster_home()
-    with FileLock(home / ".opening.lock"):
+    with FileLock(home / ".opening.lock", mode=FILE_MODE):
         instance = dg.DagsterInstance.get()
         instance.get_dynamic_partitions("documents")  # makes the event log's database, if need be
         return instance

@@ -1,6 +1,6 @@
 """`corpus_refresh`: the unpartitioned asset that finds what changed and drives the four partitioned ones."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ from ctx_pipeline.contexts.model import Progress
 from ctx_pipeline.contexts.planning import ContextPlan
 from ctx_pipeline.defs.assets import OWNERS
 from ctx_pipeline.defs.checks import index_checks
-from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, cost_metadata
+from ctx_pipeline.defs.events import DagsterSink, PartitionKeys, bullets, cost_metadata
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
 from ctx_pipeline.defs.sqlite import held_open
 from ctx_pipeline.errors import CtxError, counted
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.index.lock import storage_lock
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.summary import RefreshOptions, Summary
@@ -75,7 +76,7 @@ def refresh_asset(report: Report | None = None) -> dg.AssetsDefinition:
             summary, metadata = _refresh(context, pipeline.open(), options, report)
         except CtxError as error:
             report.error = error
-            raise dg.Failure(description=str(error), allow_retries=False) from error
+            raise dg.Failure(description=one_line(str(error)), allow_retries=False) from error
         report.summary = summary
         if summary.failures:
             # The totals first: the good documents of this run are done, whatever the others met.
@@ -118,7 +119,7 @@ def _refresh(
                 )
             raise
         for warning in summary.warnings:
-            context.log.warning(warning)
+            context.log.warning(one_line(warning))
         for check in index_checks(pipeline, quick=True):
             context.log_event(check)
         return summary, _metadata(summary, pipeline)
@@ -158,6 +159,7 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "documents_failed": len(summary.failures),
         "documents_failed_before": len(summary.standing),
         "files_skipped": summary.skipped,
+        "files_not_indexed": summary.not_indexed.files,
         "chunks_indexed": summary.chunks_indexed,
         "tokens_indexed": summary.tokens,
         **{f"contexts_{status}": count for status, count in summary.contexts.items()},
@@ -172,8 +174,10 @@ def _metadata(summary: Summary, pipeline: Pipeline) -> dict[str, Any]:
         "embedding_model": pipeline.embedder.name,
         "search_table": tables.live,
         "rows_searchable": pipeline.store.count(tables.live),
-        **({"warnings": dg.MetadataValue.md(_bullets(summary.warnings))} if summary.warnings else {}),
-        **({"failures": dg.MetadataValue.md(_failure_list(summary))} if summary.failures or summary.standing else {}),
+        **({"not_indexed": summary.not_indexed.words()} if summary.not_indexed.files else {}),
+        **({"removed": bullets(_removed_lines(summary))} if summary.removed else {}),
+        **({"warnings": bullets(summary.warnings)} if summary.warnings else {}),
+        **({"failures": bullets(_failure_lines(summary))} if summary.failures or summary.standing else {}),
     }
 
 
@@ -185,14 +189,16 @@ def _planned_metadata(planned: ContextPlan | None) -> dict[str, Any]:
 
 def _failed_message(summary: Summary) -> str:
     failed = counted(len(summary.failures), "document")
-    return f"{failed} failed in this run; the others are indexed\n{_failure_list(summary)}"
+    listed = "\n".join(f"- {one_line(line)}" for line in _failure_lines(summary))
+    return f"{failed} failed in this run; the others are indexed\n{listed}"
 
 
-def _failure_list(summary: Summary) -> str:
+def _failure_lines(summary: Summary) -> list[str]:
     every = {**summary.standing, **summary.failures}
-    listed = _bullets([f"{doc_id}: {reason}" for doc_id, reason in list(every.items())[:LISTED]])
-    return listed + (f"\n- … and {len(every) - LISTED} more" if len(every) > LISTED else "")
+    lines = [f"{doc_id}: {reason}" for doc_id, reason in list(every.items())[:LISTED]]
+    return [*lines, f"… and {len(every) - LISTED} more"] if len(every) > LISTED else lines
 
 
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+def _removed_lines(summary: Summary) -> list[str]:
+    more = [f"… and {summary.removed - LISTED} more"] if summary.removed > LISTED else []
+    return [*summary.removed_documents[:LISTED], *more]

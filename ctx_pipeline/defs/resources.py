@@ -7,6 +7,7 @@ from typing import TypeVar
 import dagster as dg
 
 from ctx_pipeline.errors import CtxError, SettingsError
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.index.lock import process_is_dead, this_process
 from ctx_pipeline.refresh import Pipeline
 from ctx_pipeline.settings import Settings
@@ -83,4 +84,4 @@ def run_or_fail(work: Callable[[], T]) -> T:
     try:
         return work()
     except CtxError as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from error
+        raise dg.Failure(description=one_line(str(error)), allow_retries=False) from error

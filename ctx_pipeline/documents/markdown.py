@@ -7,32 +7,30 @@ paragraphs, because their rule takes quadratic time over a list of definitions, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ctx_pipeline.documents.blocks import NEWLINE, TITLE_CHARS, Block, BlockKind, line_starts, trimmed
+from ctx_pipeline.documents.front_matter import front_matter_end
+from ctx_pipeline.documents.nodes import Node, node_blocks
+from ctx_pipeline.documents.region_rules import CONTAINER, REGION, add_region_rules, region_environment
+from ctx_pipeline.documents.template_tags import closes_only, is_machinery, without_shortcodes
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
-FRONT_MATTER_CHARS = 65_536
-
 # Beyond these depths (a list and its item count as two) a marker is ordinary text. The parser's own limit would take
 # everything down to the end of the document into the deepest block. Each level of quotes costs a pass over the lines.
 _MAX_QUOTE_DEPTH = 10
 _MAX_LIST_DEPTH = 24
+# Of a table's header row no more is of use; a table may have thousands of columns.
+_HEAD_CHARS = 1_000
 # Inline markup of a heading is parsed in its first characters only: brackets and asterisks cost quadratic time.
 _TITLE_SOURCE_CHARS = 1_000
 
-_FRONT_MATTER_OPENING = re.compile(r"\ufeff?---[ \t]*(?=[\r\n])")
-_FRONT_MATTER_CLOSING = re.compile(r"[\r\n](?:---|\.\.\.)[ \t]*(?=[\r\n]|\Z)")
-# A document may also begin with a thematic break: front matter is what has a key on its first line of content.
-_FRONT_MATTER_KEY = re.compile(r"""(?:\s|#[^\r\n]*[\r\n])*+["']?\w[^:\r\n]*:(?:\s|\Z)""")
 _ATTRIBUTE = r"""(?:[#.][\w:.-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s"'{}]+))"""
 _ATTRIBUTE_LIST = re.compile(rf"\{{:?\s*{_ATTRIBUTE}(?:\s+{_ATTRIBUTE})*\s*\}}")
 _INLINE_MARKUP = re.compile(r"[\\`*_~\[\]<>&!]")
@@ -50,72 +48,36 @@ _KINDS: dict[str, BlockKind] = {
     "bullet_list_open": "list",
     "ordered_list_open": "list",
     "list_item_open": "item",
+    f"{CONTAINER}_open": "admonition",
 }
-_CONTAINERS = frozenset(["quote", "list", "item"])
-_CONTAINER_ENDS = frozenset(["blockquote_close", "bullet_list_close", "ordered_list_close", "list_item_close"])
+_CONTAINERS = frozenset(["quote", "list", "item", "admonition"])
+_CONTAINER_ENDS = frozenset(
+    ["blockquote_close", "bullet_list_close", "ordered_list_close", "list_item_close", f"{CONTAINER}_close"]
+)
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """The document's blocks by CommonMark's block rules, with GFM tables and YAML front matter.
+    """The document's blocks by CommonMark's block rules, with GFM tables and front matter, and see `regions`.
 
     Two departures, for the sake of time: link reference definitions are paragraphs, and markers nested deeper than
     10 quotes or 12 lists are text.
     """
     blocks = []
-    matter = _find_front_matter(text)
-    body_start = matter.end if matter else 0
-    if matter:
+    body_start = front_matter_end(text)
+    if body_start:
         blocks.append(Block("front_matter", *trimmed(text, 0, body_start)))
     lines = [*line_starts(text), len(text)][len(NEWLINE.findall(text, 0, body_start)) :]
     lines[0] = body_start
-    tokens = _block_parser().parse(text[body_start:].removeprefix("\ufeff"))
+    body = text[body_start:].removeprefix("\ufeff")
+    environment = region_environment(NEWLINE.sub("\n", body) if "\r" in body else body)
+    tokens = _block_parser(has_regions=bool(environment)).parse(body, environment)
     # What the parser takes for blank may hold characters that are not whitespace, such as a lone byte order mark.
-    nodes = _nodes(tokens, _Titles(text)) or [_Node("paragraph", 0)]
-    return [*blocks, *_blocks(text, lines, nodes, 0, len(lines) - 1)]
-
-
-def front_matter(text: str) -> dict[str, object]:
-    """The YAML mapping between `---` lines at the top of a document, keys as text.
-
-    {} when there is none, and when it is malformed, not a mapping, longer than 65,536 characters, or has aliases
-    (nested aliases can stand for more values than fit in memory).
-    """
-    matter = _find_front_matter(text)
-    if not matter:
-        return {}
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("aliases are not supported")
-            return super().compose_node(parent, index)
-
-    try:
-        values = yaml.load(matter.content, Loader)
-    # Beside YAMLError, nonsense raises RecursionError (nesting), ValueError (dates, huge integers), and KeyError,
-    # IndexError or AttributeError (tags such as `!!bool maybe`).
-    except Exception:
-        return {}
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
-
-
-@dataclass(frozen=True, slots=True)
-class _FrontMatter:
-    content: str
-    end: int
-
-
-def _find_front_matter(text: str) -> _FrontMatter | None:
-    opening = _FRONT_MATTER_OPENING.match(text)
-    closing = opening and _FRONT_MATTER_CLOSING.search(text, opening.end(), FRONT_MATTER_CHARS)
-    if not opening or not closing or not _FRONT_MATTER_KEY.match(text, opening.end(), closing.start()):
-        return None
-    return _FrontMatter(text[opening.end() : closing.start()], closing.end())
+    nodes = _nodes(tokens, _Titles(text)) or [Node("paragraph", 0)]
+    return [*blocks, *node_blocks(text, lines, nodes, 0, len(lines) - 1, _kind)]
 
 
 @cache
-def _block_parser() -> MarkdownIt:
+def _block_parser(*, has_regions: bool) -> MarkdownIt:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import blockquote, list_block
 
@@ -128,7 +90,10 @@ def _block_parser() -> MarkdownIt:
         _within(_MAX_QUOTE_DEPTH, blockquote),
         {"alt": ["paragraph", "reference", "blockquote", "list"]},
     )
-    parser.parse("compiles the rule chains, which two threads must not do at once")
+    if has_regions:
+        add_region_rules(parser)
+    else:
+        parser.parse("compiles the rule chains, which two threads must not do at once")
     return parser
 
 
@@ -142,49 +107,43 @@ def _within(depth: int, rule: _BlockRule) -> _BlockRule:
     return limited
 
 
-@dataclass(slots=True)
-class _Node:
-    kind: BlockKind
-    line: int
-    level: int = 0
-    title: str = ""
-    children: list[_Node] = field(default_factory=list)
-
-
-def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
-    root: list[_Node] = []
+def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[Node]:
+    root: list[Node] = []
     open_children = [root]
     heading = None
+    head: list[str] | None = None
     for token in tokens:
-        kind = _KINDS.get(token.type)
+        kind = token.meta["kind"] if token.type == REGION else _KINDS.get(token.type)
         if kind and token.map:
-            node = _Node(kind, token.map[0])
+            node = Node(kind, token.map[0])
             open_children[-1].append(node)
             if kind in _CONTAINERS:
                 open_children.append(node.children)
             elif kind == "heading":
                 node.level = int(token.tag[1:])
                 heading = node
+            elif kind == "table":
+                head = [] if token.type != REGION else None
+                node.head = token.meta.get("head", ())
         elif token.type in _CONTAINER_ENDS:
             open_children.pop()
         elif heading and token.type == "inline":
             heading.title = titles.plain(token.content)
             heading = None
+        elif head is not None:
+            if token.type == "inline" and sum(map(len, head)) < _HEAD_CHARS:
+                head.append(titles.plain(token.content))
+            elif token.type == "thead_close":
+                open_children[-1][-1].head = tuple(head)
+                head = None
     return root
 
 
-def _blocks(text: str, lines: Sequence[int], nodes: Sequence[_Node], first: int, last: int) -> tuple[Block, ...]:
-    """Blocks of sibling nodes that share the lines `first` to `last` (exclusive): each up to where the next begins.
-
-    So a line that belongs to no node, such as a lone quote marker between two paragraphs, goes to the one before it.
-    """
-    blocks = []
-    for node, (line, next_line) in zip(nodes, pairwise([first, *(node.line for node in nodes[1:]), last]), strict=True):
-        start, end = trimmed(text, lines[line], lines[next_line])
-        if start < end:
-            children = _blocks(text, lines, node.children, line, next_line) if node.children else ()
-            blocks.append(Block(node.kind, start, end, children, node.level, node.title))
-    return tuple(blocks)
+def _kind(text: str, kind: BlockKind, start: int, end: int) -> BlockKind:
+    """What tags and anchors alone say nothing of goes with the blocks beside it."""
+    if kind in ("paragraph", "html") and is_machinery(text, start, end):
+        return "tail" if closes_only(text, start, end) else "lead"
+    return kind
 
 
 class _Titles:
@@ -199,7 +158,7 @@ class _Titles:
             attributes = source.rfind("{")
             if _ATTRIBUTE_LIST.fullmatch(source, max(attributes, 0)):
                 source = source[:attributes]
-        source = source[:_TITLE_SOURCE_CHARS]
+        source = without_shortcodes(source[:_TITLE_SOURCE_CHARS])
         if _INLINE_MARKUP.search(source):
             [inline] = _inline_parser().parseInline(source, self._references() if "[" in source else {})
             source = "".join(_plain_text(inline.children or []))

@@ -37,8 +37,9 @@ class Document:
 
 
 # What Dagster refuses (`...`, control characters) or its range syntax and command line would misread (`[a...b]`,
-# commas, spaces, edge dots), and `%` itself. `/` and letters of any script stay readable.
-_ESCAPED = re.compile(r"[\s\x00-\x1f\x7f-\x9f%,\\\"'\[\]{}*?]|\.(?=\.\.)|^\.|\.$")
+# commas, spaces, edge dots), what turns the order of letters around in the UI, and `%` itself. `/` and letters of any
+# script stay readable.
+_ESCAPED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069%,\\\"'\[\]{}*?]|\.(?=\.\.)|^\.|\.$")
 
 
 def partition_key(doc_id: str) -> str:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import codecs
 import math
-import re
 from collections.abc import Mapping
 from datetime import date, time
 from pathlib import PurePosixPath
 from typing import Any
 
-from ctx_pipeline.documents.blocks import TITLE_CHARS, Block
-from ctx_pipeline.documents.markdown import front_matter, markdown_blocks
+from ctx_pipeline.documents.decoding import decode
+from ctx_pipeline.documents.front_matter import read_front_matter
+from ctx_pipeline.documents.language import language_of
 from ctx_pipeline.documents.model import Parsed
-from ctx_pipeline.errors import PermanentError
+from ctx_pipeline.documents.structure import document_blocks
+from ctx_pipeline.documents.titles import own_title, title_from_path
 
-VERSION = 1
+VERSION = 2
 """Raised when the same bytes would give other text, title, language or metadata."""
 
 MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
+RST_SUFFIXES = frozenset({".rst", ".rest"})
 HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
 SOURCE_SUFFIXES = frozenset(
     {
@@ -27,91 +28,41 @@ SOURCE_SUFFIXES = frozenset(
         *(".pm", ".py", ".pyi", ".pyx", ".r", ".rb", ".rs", ".scala", ".sh", ".sol", ".swift", ".ts", ".tsx", ".zig"),
     }
 )
-LANGUAGE_CHARACTERS = 4000
-"""Characters of a document that the language detector sees; it is sure after some hundred."""
-
-BEGINNING_CHARACTERS = 2000
-"""Where the title is looked for first: parsing all of a document's blocks for it would double the work of reading."""
-
-_LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
 def parse(data: bytes, path: str) -> Parsed:
-    """Decode and describe a document; `path` (POSIX, below the source) tells format and, without a heading, title.
+    """Decode and describe a document; `path` (POSIX, below the source) tells its format, and a title if need be.
 
     Raises PermanentError when the bytes are not text.
     """
     text = decode(data)
     suffix = PurePosixPath(path).suffix.lower()
-    is_markdown = suffix in MARKDOWN_SUFFIXES
-    metadata = _json_object(front_matter(text)) if is_markdown else {}
+    media_type = _media_type(suffix)
+    blocks = document_blocks(text, media_type)
+    matter = read_front_matter(text) if media_type == "text/markdown" else None
+    metadata = _json_object(matter.values) if matter else {}
     return Parsed(
         text=text,
-        media_type=_media_type(suffix),
-        title=content_title(text, metadata, markdown=is_markdown) or _cut(title_from_path(path)),
-        language=detect_language(text),
+        media_type=media_type,
+        title=own_title(text, media_type, blocks, metadata) or title_from_path(path),
+        language=language_of(text, blocks),
         metadata=metadata,
+        warnings=matter.warnings if matter else (),
     )
 
 
 def _media_type(suffix: str) -> str:
     if suffix in MARKDOWN_SUFFIXES:
         return "text/markdown"
+    if suffix in RST_SUFFIXES:
+        return "text/x-rst"
     if suffix in HTML_SUFFIXES:
         return "text/html"
     return "text/x-source" if suffix in SOURCE_SUFFIXES else "text/plain"
 
 
-def content_title(text: str, metadata: Mapping[str, object], *, markdown: bool) -> str:
-    """The title that the document gives itself in its front matter or a heading; empty when it has none."""
-    named = metadata.get("title")
-    title = " ".join(str(named).split()) if isinstance(named, str | int | float) else ""
-    if not title and markdown:
-        title = _first_heading(text)
-    return _cut(title)
-
-
-def decode(data: bytes) -> str:
-    """Text of UTF-8 bytes, or of UTF-16 ones that begin with a byte order mark; the mark is dropped.
-
-    Raises PermanentError naming the first bad byte, counted from 0 with the mark.
-    """
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
-    try:
-        text = data.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise PermanentError(
-            f"not valid {error.encoding.upper()}: {error.reason} at byte {error.start}; "
-            "save the file as UTF-8 or exclude it"
-        ) from None
-    if "\0" in text:
-        raise PermanentError(f"a NUL character at offset {text.index(chr(0))}: not a text file; exclude it")
-    return text
-
-
-def detect_language(text: str) -> str:
-    """ISO 639-1 code of the text's main language, `und` for fewer than five words of letters."""
-    sample = text.lstrip()[:LANGUAGE_CHARACTERS]
-    if len(_LETTERS.findall(sample)) < 5:
-        return "und"
-    import py3langid
-
-    code, _ = py3langid.classify(sample)
-    return str(code)
-
-
-def _first_heading(text: str) -> str:
-    """The first heading of level 1, else the first of any; most documents have it at their beginning."""
-    for part in (text[:BEGINNING_CHARACTERS], text):
-        headings = [block for block in _walk(markdown_blocks(part)) if block.kind == "heading" and block.title]
-        level_one = next((block for block in headings if block.level == 1), None)
-        if level_one:
-            return level_one.title
-    return headings[0].title if headings else ""
-
-
 def _json_object(values: Mapping[Any, Any]) -> dict[str, object]:
-    """What YAML read, as values that JSON and Arrow can hold, the same in every process."""
+    """What front matter holds, as values that JSON and Arrow can hold, the same in every process."""
     return {str(_json_value(key)): _json_value(value) for key, value in values.items()}
 
 
@@ -133,18 +84,3 @@ def _json_value(value: Any) -> object:
             return value
         case _:
             return str(value)
-
-
-def _walk(blocks: Any) -> list[Block]:
-    return [inner for block in blocks for inner in (block, *_walk(block.children))]
-
-
-def _cut(title: str) -> str:
-    return title[:TITLE_CHARS].rstrip()
-
-
-def title_from_path(path: str) -> str:
-    """The title of a document that names none: its file's name, or its folder's for an index."""
-    pure = PurePosixPath(path)
-    name = pure.parent.name if pure.stem.lower() in {"index", "readme"} and pure.parent.name else pure.stem
-    return re.sub(r"[\s_-]+", " ", name).strip() or pure.name

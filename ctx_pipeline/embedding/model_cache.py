@@ -18,6 +18,8 @@ from ctx_pipeline.errors import FatalError
 
 _LOCK_TIMEOUT_S = 120
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+"""Whatever the umask: a model is no secret, and is often built by one account, as of an image, for another."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ def _read_or_build(folder: Path, name: str, build: Callable[[], bytes]) -> bytes
     content = _read(path)
     if content is not None:
         return content
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     with FileLock(folder / f"{name}.lock", timeout=_LOCK_TIMEOUT_S):
         content = _read(path)
         if content is None:
@@ -88,6 +90,13 @@ def _read_or_build(folder: Path, name: str, build: Callable[[], bytes]) -> bytes
             content = build()
             _write(path, content)
     return content
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        place.chmod(_FOLDER_MODE)
 
 
 def _read(path: Path) -> bytes | None:
@@ -110,6 +119,7 @@ def _write(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        temporary.chmod(_FILE_MODE)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

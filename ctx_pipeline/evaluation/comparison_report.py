@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ctx_pipeline.escaping import markdown
 from ctx_pipeline.evaluation.chunking_comparison import BUDGET_TOKENS, Compared, Comparison
 from ctx_pipeline.evaluation.metrics import CUTOFFS, DEPTH
 
@@ -15,7 +16,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     lines = [f"| {' | '.join(header)} |", f"| --- {'| ---: ' * (len(header) - 1)}|"]
     for one in comparison.variants:
         if one.judged is None:
-            lines.append(f"| {one.variant.name} | {one.not_measured}{' |' * (len(header) - 1)}")
+            lines.append(f"| {one.variant.name} | {markdown(one.not_measured)}{' |' * (len(header) - 1)}")
             continue
         recalls = [
             one.recall("hybrid", 5), one.recall("hybrid", DEPTH), one.budget_recall,

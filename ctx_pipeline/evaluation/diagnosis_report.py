@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ctx_pipeline.display import printable
 from ctx_pipeline.errors import counted
+from ctx_pipeline.escaping import one_line
 from ctx_pipeline.evaluation.advice import Advisor
 from ctx_pipeline.evaluation.findings import Cause, Diagnosis, FailedQuery, Finding
 from ctx_pipeline.evaluation.metrics import DEPTH
@@ -18,12 +18,17 @@ QUESTION_CHARACTERS = 200
 
 def text(diagnosis: Diagnosis, advisor: Advisor, *, all_queries: bool = False) -> str:
     """A block for each failed query, the first 20 unless `all_queries`, and the summary below them."""
+    return "\n".join(map(one_line, _lines(diagnosis, advisor, all_queries)))
+
+
+def _lines(diagnosis: Diagnosis, advisor: Advisor, all_queries: bool) -> Iterator[str]:
     shown = diagnosis.failed if all_queries else diagnosis.failed[:SHOWN]
-    blocks = ["\n".join(_block(failed, advisor)) for failed in shown]
+    for failed in shown:
+        yield from (*_block(failed, advisor), "")
     if len(shown) < len(diagnosis.failed):
         left = len(diagnosis.failed) - len(shown)
-        blocks.append(f"… and {left} more (--all shows them, and so does --json)")
-    return printable("\n\n".join([*blocks, "\n".join(_summary_lines(diagnosis, advisor))]))
+        yield from (f"… and {left} more (--all shows them, and so does --json)", "")
+    yield from _summary_lines(diagnosis, advisor)
 
 
 def _block(failed: FailedQuery, advisor: Advisor) -> Iterator[str]:
@@ -77,7 +82,8 @@ def _summary_lines(diagnosis: Diagnosis, advisor: Advisor) -> Iterator[str]:
     )
     first, every = _counts(diagnosis)
     if every:
-        yield f"\n{'cause':16} first  also  try"
+        yield ""
+        yield f"{'cause':16} first  also  try"
     for cause, count in _most_frequent(first, every):
         yield f"{cause:16} {first[cause]:5} {count - first[cause]:5}  {advisor.of_cause(cause)}"
 

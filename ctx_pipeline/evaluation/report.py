@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ctx_pipeline import escaping
 from ctx_pipeline.errors import CtxError
 from ctx_pipeline.evaluation.ladder import Ladder, Row
 from ctx_pipeline.evaluation.metrics import CUTOFFS, DEPTH, SignTest
 from ctx_pipeline.evaluation.queries import Query
+from ctx_pipeline.private_files import make_folder, write
 
 _HEADER = (
     "arm", "recall@1", "@5", "@10", "@20", "hit@20", "failures", "reduced by", "MRR", "nDCG@10",
@@ -25,15 +27,18 @@ def markdown(ladder: Ladder) -> str:
     first = next((row for row in ladder.rows if row.measures), None)
     for row in ladder.rows:
         if row.measures is None:
-            lines.append(f"| {row.name} | not measured: {row.not_measured}{' |' * (len(_HEADER) - 1)}")
+            lines.append(
+                f"| {row.name} | not measured: {escaping.markdown(row.not_measured)}{' |' * (len(_HEADER) - 1)}"
+            )
         else:
             lines.append(f"| {' | '.join([row.name, *_cells(row, first)])} |")
+    embedder, method = escaping.markdown(ladder.embedding_model), escaping.markdown(ladder.context_method)
     about = (
         f"{ladder.queries} queries, {ladder.documents} documents, {ladder.chunks} chunks; embedder "
-        f"{ladder.embedding_model}, contexts {ladder.context_method}. Failures are 1 - recall@{DEPTH}; `reduced by` is "
-        f"against the first row. Sign test on recall@{DEPTH}, paired by query; MRR looks at {DEPTH} chunks."
+        f"{embedder}, contexts {method}. Failures are 1 - recall@{DEPTH}; `reduced by` is against the first row. "
+        f"Sign test on recall@{DEPTH}, paired by query; MRR looks at {DEPTH} chunks."
     )
-    return "\n".join([*lines, "", about, *(f"\nwarning: {warning}" for warning in ladder.warnings)])
+    return "\n".join([*lines, "", about, *(f"\nwarning: {escaping.markdown(warning)}" for warning in ladder.warnings)])
 
 
 def _cells(row: Row, first: Row | None) -> list[str]:
@@ -110,9 +115,9 @@ def write_per_query(ladder: Ladder, queries: Sequence[Query], path: Path) -> Non
 def write_file(path: Path, content: bytes) -> None:
     """Write a file and the folders above it. Raises CtxError when that is not possible."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         unfinished = path.with_name(f"{path.name}.tmp")
-        unfinished.write_bytes(content)
+        write(unfinished, content)
         unfinished.replace(path)
     except OSError as error:
         raise CtxError(f"{path} cannot be written ({error.strerror})") from None

@@ -44,7 +44,7 @@ def embedded_texts(
     """What `embedder` is to see of each chunk."""
     if not isinstance(embedder, LateChunkingEmbedder):
         return [
-            EmbeddedText(with_context(context.text, chunk.text))
+            EmbeddedText(with_context(context.text, chunk.indexed_text))
             for context, chunk in zip(contexts, chunks, strict=True)
         ]
     text = document.parsed.text

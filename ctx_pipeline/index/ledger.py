@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ctx_pipeline.errors import CtxError, PermanentError
+from ctx_pipeline.errors import CtxError, PermanentError, place_of_defect
 from ctx_pipeline.index.schemas import LEDGER
 from ctx_pipeline.index.tables import Store
 
 BACKOFF_FIRST_S = 60
 BACKOFF_MAX_S = 3_600
+REASON_CHARACTERS = 1_000
+DEFECT = "a defect of ctx-pipeline, not of the document,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Met:
     mtime_ns: int
     read_at_ns: int
     content_hash: str
+    ctime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Failure:
     """Empty when the bytes were never read."""
     settings: str
     """Hash of the settings it was met with; other settings are another chance."""
+    ctime_ns: int | None = None
+    """None where a version that did not look at it met the failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +143,22 @@ class Ledger:
 def failure_of(error: Exception, previous: Failure | None, met: Met, settings: str) -> Failure:
     """Classify what a document met: permanent for its content and settings, or transient with a backoff.
 
-    An error nobody foresaw is permanent for that content: trying it every minute would not help, and other content
-    or settings, or `--retry`, tries again.
+    An error nobody foresaw is a defect of this program, which the reason says with its place. It is permanent for that
+    content all the same: trying it every minute would not help, and other content or settings, or `--retry`, tries
+    again.
     """
     transient = isinstance(error, CtxError) and not isinstance(error, PermanentError)
     attempts = previous.attempts + 1 if previous and previous.kind == "transient" and transient else 1
     delay = min(BACKOFF_FIRST_S * 2 ** (attempts - 1), BACKOFF_MAX_S)
-    reason = str(error) if isinstance(error, CtxError) else f"{type(error).__name__}: {error}"
+    reason = " ".join((str(error) if isinstance(error, CtxError) else f"{type(error).__name__}: {error}").split())
+    defect = (
+        f" ({DEFECT} at {place}; `ctx-pipeline refresh --retry` tries again)"
+        if (place := place_of_defect(error))
+        else ""
+    )
     return Failure(
         kind="transient" if transient else "permanent",
-        reason=" ".join(reason.split())[:1000],
+        reason=reason[: REASON_CHARACTERS - len(defect)] + defect,
         attempts=attempts,
         next_try=datetime.now(UTC).timestamp() + delay if transient else 0.0,
         size=met.size,
@@ -155,4 +166,5 @@ def failure_of(error: Exception, previous: Failure | None, met: Met, settings: s
         read_at_ns=met.read_at_ns,
         content_hash=met.content_hash,
         settings=settings,
+        ctime_ns=met.ctime_ns,
     )

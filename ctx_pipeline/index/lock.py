@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from ctx_pipeline.errors import LockHeldError, StorageError
+from ctx_pipeline.private_files import FILE_MODE, make_folder, write
 
 WAIT_S = 600.0
 """How long a writer waits for another one before it gives up."""
@@ -28,11 +29,11 @@ def storage_lock(uri: Path, purpose: str, *, wait_s: float = WAIT_S) -> Iterator
 
     Raises LockHeldError naming the holder after `wait_s` seconds, StorageError when the folder cannot be written.
     """
-    lock = FileLock(_lock_file(uri), thread_local=False)
+    lock = _lock(uri)
     try:
-        uri.mkdir(parents=True, exist_ok=True)
+        make_folder(uri)
         lock.acquire(timeout=wait_s, poll_interval=POLL_S)
-        _holder_file(uri).write_text(json.dumps({**this_process(), "purpose": purpose, "since": time.time()}))
+        write(_holder_file(uri), json.dumps({**this_process(), "purpose": purpose, "since": time.time()}).encode())
     except Timeout:
         raise LockHeldError(
             f"the index at {uri} is being written by {holder(uri)}; wait for it to end, or stop it, and try again"
@@ -50,7 +51,7 @@ def is_locked(uri: Path) -> bool:
     """Whether some process holds the lock now."""
     if not _lock_file(uri).exists():
         return False
-    lock = FileLock(_lock_file(uri), thread_local=False)
+    lock = _lock(uri)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -89,6 +90,10 @@ def _start_time(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.NoSuchProcess:
         return None
+
+
+def _lock(uri: Path) -> BaseFileLock:
+    return FileLock(_lock_file(uri), mode=FILE_MODE, thread_local=False)
 
 
 def _lock_file(uri: Path) -> Path:

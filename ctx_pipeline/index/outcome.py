@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ from ctx_pipeline.claude.usage import Usage
 from ctx_pipeline.contexts.model import NO_USAGE, Context, Written
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.source import FoundFile
-from ctx_pipeline.errors import FatalError
+from ctx_pipeline.errors import CtxError, FatalError
 from ctx_pipeline.index.ledger import Failure, Met
 from ctx_pipeline.index.versions import Stage
 
@@ -65,6 +66,13 @@ class Outcome:
         """The document."""
         return self.task.doc_id
 
+    @property
+    def defect(self) -> str:
+        """The traceback of an error that nobody foresaw, for the log; empty for one with a message."""
+        if self.error is None or isinstance(self.error, CtxError):
+            return ""
+        return "".join(traceback.format_exception(self.error))
+
     def take(self, result: Written | Exception) -> None:
         """Keep what the contextualizer made of the document."""
         if isinstance(result, Exception):
@@ -75,7 +83,8 @@ class Outcome:
 
 
 class isolated:  # noqa: N801 (used as `with isolated(...)`)
-    """Keeps one document's error with that document; fatal errors pass."""
+    """Keeps one document's error with that document, a defect of this program too: the others go on. Fatal errors
+    pass."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from ctx_pipeline.contexts.model import EARLIER_VECTORS, EARLIER_WORDING, RENEW
-from ctx_pipeline.documents.source import FoundFile, SourceScan
+from ctx_pipeline.documents.not_indexed import NotIndexed, merged
+from ctx_pipeline.documents.source import RACY_NS, FoundFile, Known, SourceScan
 from ctx_pipeline.errors import counted
 from ctx_pipeline.index.awaited import context_totals, pending_by_reason
-from ctx_pipeline.index.ledger import Failure, LedgerRow
+from ctx_pipeline.index.deletions import deletions
+from ctx_pipeline.index.ledger import BACKOFF_MAX_S, Failure, LedgerRow
 from ctx_pipeline.index.versions import Stage, StageHashes, digest
 from ctx_pipeline.settings import SafetySettings
+
+Met = TypeVar("Met", LedgerRow, Failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,12 @@ class Plan:
     """Standing failures: documents that wait for other content, other settings or their next try."""
     unchanged: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
+    not_indexed: NotIndexed = field(default_factory=NotIndexed)
+    """Files that no include pattern names."""
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Folders and files left out by a .gitignore, or by what they are, with the reason."""
+    mounts: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Mount points of each source that could be read, to be remembered."""
     contexts: Mapping[str, int] = field(default_factory=dict)
     """Contexts as they are stored: by status, and `pending:<reason>` for each reason."""
     warnings: list[str] = field(default_factory=list)
@@ -56,7 +67,7 @@ class Plan:
 
     def digest(self) -> str:
         """Identity of the owed work: the same for the same documents in the same state."""
-        works = sorted((w.doc_id, w.stage, w.reason, w.file and (w.file.size, w.file.mtime_ns)) for w in self.work)
+        works = sorted((w.doc_id, w.stage, w.reason, _stamp(w.file)) for w in self.work)
         return digest(works, sorted(self.removed), self.build)
 
 
@@ -92,32 +103,23 @@ def make_plan(
     """
     damage = damage or Damage()
     wanted = _Wanted(hashes, target, damage, now, retry, renew, take_up)
-    plan = Plan(build=target if target != live else "", contexts=context_totals(ledger.values()))
+    plan = Plan(
+        build=target if target != live else "",
+        contexts=context_totals(ledger.values()),
+        not_indexed=merged(scan.not_indexed for scan in scans),
+    )
     files = {doc_id: file for scan in scans for doc_id, file in scan.files.items()}
-    by_name = {scan.name: scan for scan in scans}
     for scan in scans:
         _report(scan, plan)
 
-    gone: dict[str, list[str]] = {}
     # Rows of documents that the ledger does not know (it was lost) are the documents' last trace.
     known = [*ledger, *(doc_id for doc_id in damage.orphans if doc_id not in ledger)]
-    for doc_id in known:
-        if doc_id in files:
-            continue
-        source = doc_id.partition("/")[0]
-        if source not in by_name or by_name[source].covers(doc_id):
-            gone.setdefault(source, []).append(doc_id)
-        elif doc_id in ledger:
+    found = deletions(scans, known, safety, allow_mass_delete=allow_mass_delete)
+    plan.removed, plan.held, plan.mounts = found.removed, found.held, found.mounts
+    plan.warnings += found.warnings
+    for doc_id in found.kept:
+        if doc_id in ledger:
             _plan_stored(ledger[doc_id], wanted, plan)
-    for source, doc_ids in gone.items():
-        total = sum(1 for doc_id in known if doc_id.partition("/")[0] == source)
-        if not allow_mass_delete and _is_mass_deletion(len(doc_ids), total, safety):
-            plan.held[source] = len(doc_ids)
-            plan.warnings.append(_mass_deletion_message(source, len(doc_ids), total, by_name.get(source), safety))
-            for doc_id in ledger.keys() & doc_ids:
-                _plan_stored(ledger[doc_id], wanted, plan)
-        else:
-            plan.removed += sorted(doc_ids)
 
     for doc_id in sorted(files):
         _plan_found(files[doc_id], ledger.get(doc_id), wanted, plan)
@@ -146,14 +148,17 @@ def _plan_found(file: FoundFile, row: LedgerRow | None, wanted: _Wanted, plan: P
     met_before = not retry and _same_content_as_failure(file, row)
     if failure and met_before and _waits(failure, wanted.now, hashes.all, digest(hashes.all, file.max_bytes)):
         # A mark left on a failed document is not owed: its repair needs the same content to pass.
+        before = len(plan.work)
         _plan_stored(row, wanted, plan)
+        if len(plan.work) == before and _is_hashed_in_vain(file, failure):
+            plan.notes.append(replace(row, failure=_noted(failure, file)))
         return
     reason = ""
     if row.writing:
         reason = "interrupted"
     elif failure is not None and (retry or _same_content_as_failure(file, row)):
         reason = "failed before"
-    elif not _content_is(file, row.size, row.mtime_ns, row.content_hash):
+    elif not _content_is(file, row):
         reason = "changed" if row.content_hash else "new"
     elif file.size > file.max_bytes:
         reason = "over max_bytes"  # the limit was lowered: the read says so
@@ -165,8 +170,8 @@ def _plan_found(file: FoundFile, row: LedgerRow | None, wanted: _Wanted, plan: P
         plan.work.append(owed)
         return
     plan.unchanged += 1
-    if failure is not None or file.mtime_ns != row.mtime_ns:
-        plan.notes.append(replace(row, mtime_ns=file.mtime_ns, read_at_ns=file.scanned_at_ns, failure=None))
+    if failure is not None or _is_hashed_in_vain(file, row):
+        plan.notes.append(replace(_noted(row, file), failure=None))
 
 
 def _plan_stored(row: LedgerRow, wanted: _Wanted, plan: Plan) -> None:
@@ -229,38 +234,54 @@ def _awaited(row: LedgerRow, wanted: _Wanted) -> str:
 
 def _waits(failure: Failure, now: float, *settings: str) -> bool:
     """Whether the same content under any of `settings` is not to be tried now."""
-    return failure.settings in settings if failure.kind == "permanent" else now < failure.next_try
+    if failure.kind == "permanent":
+        return failure.settings in settings
+    # Further away than any pause: the clock was wrong when it was set, and it is due.
+    return failure.next_try - BACKOFF_MAX_S <= now < failure.next_try
 
 
 def _same_content_as_failure(file: FoundFile, row: LedgerRow) -> bool:
     failure = row.failure
-    return failure is not None and _content_is(file, failure.size, failure.mtime_ns, failure.content_hash)
+    return failure is not None and _content_is(file, failure)
 
 
-def _content_is(file: FoundFile, size: int, mtime_ns: int, content_hash: str) -> bool:
-    """Whether the file holds what was met before: by its hash where both are known, else by size and mtime."""
-    if file.size != size:
+def _content_is(file: FoundFile, met: LedgerRow | Failure) -> bool:
+    """Whether the file holds what was met before: by its hash where both are known, else by size and times."""
+    if file.size != met.size:
         return False
-    if file.content_hash is not None and content_hash:
-        return file.content_hash == content_hash
-    return file.mtime_ns == mtime_ns
+    if file.content_hash is not None and met.content_hash:
+        return file.content_hash == met.content_hash
+    return file.mtime_ns == met.mtime_ns and (met.ctime_ns is None or file.ctime_ns == met.ctime_ns)
 
 
-def _is_mass_deletion(gone: int, total: int, safety: SafetySettings) -> bool:
-    return gone > safety.max_delete_count and gone > safety.max_delete_share * total
+def _is_hashed_in_vain(file: FoundFile, met: Known) -> bool:
+    """Whether every scan would hash the file again although it did not change, unless its times are noted."""
+    if (file.mtime_ns, file.ctime_ns) != (met.mtime_ns, met.ctime_ns):
+        return True
+    # Later than its reading by the clock of one of two machines, or of another day: no edit within the tick, which
+    # could hide, and for as long as the clocks differ taken for one. What counts is that the two looks lie apart.
+    looked_again = file.content_hash is not None and abs(file.scanned_at_ns - met.read_at_ns) >= RACY_NS
+    return looked_again and met.mtime_ns > met.read_at_ns + RACY_NS
 
 
-def _mass_deletion_message(source: str, gone: int, total: int, scan: SourceScan | None, safety: SafetySettings) -> str:
-    why = "is no longer in the settings" if scan is None else "no longer holds them"
-    return (
-        f"source {source!r} {why}: deleting {gone} of its {total} documents is held back "
-        f"(more than max_delete_count {safety.max_delete_count} and max_delete_share {safety.max_delete_share:g}); "
-        "restore them, or run `ctx-pipeline refresh --allow-mass-delete`"
-    )
+def _noted(met: Met, file: FoundFile) -> Met:
+    """What was met, with the file's times of now.
+
+    An edit that could hide behind the mtime would have shown in a second look; so an mtime in the future, which would
+    be taken for young at each scan until then, is trusted after it.
+    """
+    seen_twice = file.mtime_ns == met.mtime_ns and file.ctime_ns == met.ctime_ns
+    read_at_ns = max(file.scanned_at_ns, file.mtime_ns + RACY_NS) if seen_twice else file.scanned_at_ns
+    return replace(met, mtime_ns=file.mtime_ns, ctime_ns=file.ctime_ns, read_at_ns=read_at_ns)
+
+
+def _stamp(file: FoundFile | None) -> tuple[int, int, int | None] | None:
+    return None if file is None else (file.size, file.mtime_ns, file.ctime_ns)
 
 
 def _report(scan: SourceScan, plan: Plan) -> None:
     plan.skipped.update(scan.skipped)
+    plan.ignored.update(scan.ignored)
     if scan.unreachable:
         plan.warnings.append(
             f"source {scan.name!r} cannot be read ({scan.unreachable}); its documents stay as they are indexed"

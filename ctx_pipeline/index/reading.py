@@ -9,9 +9,10 @@ from typing import Any
 
 from ctx_pipeline.chunking.model import Chunk, Chunker
 from ctx_pipeline.contexts.model import Earlier
+from ctx_pipeline.documents.files import content_hash, read_bytes
 from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import parse
-from ctx_pipeline.documents.source import FoundFile, content_hash, read_bytes
+from ctx_pipeline.documents.source import FoundFile
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.batches import batches, tasks_of
 from ctx_pipeline.index.ledger import Ledger, LedgerRow, Met
@@ -31,7 +32,7 @@ def roots(settings: Settings) -> dict[str, Path]:
 def read(file: FoundFile, roots: Mapping[str, Path]) -> tuple[bytes, Met]:
     """The bytes of a document's file, and what was met in reading them. Raises PermanentError and TransientError."""
     data, status, read_at_ns = read_bytes(file, roots[file.doc_id.partition("/")[0]])
-    return data, Met(status.st_size, status.st_mtime_ns, read_at_ns, content_hash(data))
+    return data, Met(status.st_size, status.st_mtime_ns, read_at_ns, content_hash(data), status.st_ctime_ns)
 
 
 def document_of(file: FoundFile, data: bytes, met: Met) -> Document:

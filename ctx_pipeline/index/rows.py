@@ -14,7 +14,7 @@ from ctx_pipeline.chunking.model import Chunk
 from ctx_pipeline.contexts.model import EARLIER_WORDING, Context
 from ctx_pipeline.documents.model import Document, Parsed
 from ctx_pipeline.index.embedded import with_context
-from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text
+from ctx_pipeline.index.fulltext import indexed_identifiers, indexed_text, normalized
 from ctx_pipeline.index.schemas import IDENTIFIERS, chunk_id, text_column
 
 
@@ -73,6 +73,8 @@ def chunk_rows(doc_id: str, chunks: Sequence[Chunk], version: str) -> list[dict[
             "heading_path": list(chunk.heading_path),
             "tokens": chunk.tokens,
             "embedder_tokens": chunk.embedder_tokens,
+            "table_head": list(chunk.table_head),
+            "left_out": [offset for span in chunk.left_out for offset in span],
             "version": version,
         }
         for ordinal, chunk in enumerate(chunks)
@@ -81,6 +83,7 @@ def chunk_rows(doc_id: str, chunks: Sequence[Chunk], version: str) -> list[dict[
 
 def chunk_from_row(row: Mapping[str, Any]) -> Chunk:
     """The chunk of a row of `chunks`."""
+    left_out = row.get("left_out") or []
     return Chunk(
         start=row["start"],
         end=row["end"],
@@ -90,6 +93,8 @@ def chunk_from_row(row: Mapping[str, Any]) -> Chunk:
         tokens=row["tokens"],
         embedder_tokens=row["embedder_tokens"],
         page=row.get("page"),
+        table_head=tuple(row.get("table_head") or ()),
+        left_out=tuple(zip(left_out[::2], left_out[1::2], strict=True)),
     )
 
 
@@ -150,8 +155,8 @@ def search_rows(
     rows = []
     metadata = json.dumps(document.parsed.metadata, ensure_ascii=False, default=str)
     for ordinal, (chunk, context, key) in enumerate(zip(chunks, contexts, keys, strict=True)):
-        text = with_context(context.text, chunk.text)
-        full_text = indexed_text(f"{context.keywords}\n{text}" if context.keywords else text)
+        text = normalized(with_context(context.text, chunk.indexed_text))
+        full_text = indexed_text(f"{normalized(context.keywords)}\n{text}" if context.keywords else text)
         rows.append(
             {
                 "chunk_id": chunk_id(document.doc_id, ordinal),

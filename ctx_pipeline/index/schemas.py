@@ -51,6 +51,8 @@ SCHEMAS: dict[str, pa.Schema] = {
             pa.field("heading_path", pa.list_(pa.string())),
             pa.field("tokens", pa.int32()),
             pa.field("embedder_tokens", pa.int32()),
+            pa.field("table_head", pa.list_(pa.string())),
+            pa.field("left_out", pa.list_(pa.int64())),
             pa.field("version", pa.string()),
         ]
     ),

@@ -10,11 +10,13 @@ from typing import Any, Literal, get_args
 
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import CtxError, QueryError, StorageError
+from ctx_pipeline.errors import CtxError, StorageError
 from ctx_pipeline.index.embedded import with_context
+from ctx_pipeline.index.filters import Filters, read_filter
 from ctx_pipeline.index.fusion import add_document_ranks, ranked, reciprocal_rank_fusion
-from ctx_pipeline.index.legs import Legs
-from ctx_pipeline.index.schemas import SearchTableSpec, document_of_chunk
+from ctx_pipeline.index.lancedb_errors import LegError, lancedb_errors
+from ctx_pipeline.index.legs import VECTOR, Legs
+from ctx_pipeline.index.schemas import SearchTableSpec, document_of_chunk, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import embed_hash
@@ -24,6 +26,7 @@ from ctx_pipeline.settings import Rerank, Settings
 from ctx_pipeline.settings_file import load_settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
+_REMEDY = "`ctx-pipeline doctor` says what is damaged, `ctx-pipeline doctor --fix` mends it"
 CONTENT_COLUMNS = (
     "chunk_id", "doc_id", "start", "end", "line", "page", "text", "context", "context_status", "heading_path", "title",
 )  # fmt: skip
@@ -101,14 +104,21 @@ class SearchIndex:
         mode: Mode = "hybrid",
         where: str | None = None,
         rerank: Rerank | None = None,
+        filters: Filters | None = None,
     ) -> list[Hit]:
         """The `k` best chunks for a query, which is always taken literally.
 
-        `where` is a SQL filter over the columns of the search table, applied before the legs. `rerank` names what
-        orders the fused candidates anew, in place of the settings; "none" leaves them as they are.
-        Raises QueryError for a filter that cannot be read, FatalError when the live table's embedder is gone.
+        `where` is a SQL condition on the columns of the search table, applied before the legs; it is read whole or
+        refused. `filters` needs no SQL: `{"language": "es", "doc_id": "docs/legal/*"}` asks for rows in which every
+        named column has its value, or one of a list of values. A `*` in the value of a text column stands for
+        anything, None for an empty column; a column of lists, as heading_path, has to hold the value. Both together
+        must hold. `rerank` names what orders the fused candidates anew, in place of the settings; "none" leaves them
+        as they are.
+
+        Raises QueryError for a filter that cannot be read or takes longer than 10 s, StorageError when no leg can be
+        read, FatalError when the live table's embedder is gone.
         """
-        return self.search_with_warnings(query, k, mode, where, rerank).hits
+        return self.search_with_warnings(query, k, mode, where, rerank, filters).hits
 
     def search_with_warnings(
         self,
@@ -117,8 +127,9 @@ class SearchIndex:
         mode: Mode = "hybrid",
         where: str | None = None,
         rerank: Rerank | None = None,
+        filters: Filters | None = None,
     ) -> SearchResult:
-        """`search`, with warnings such as a reranker that failed, and what reranking took."""
+        """`search`, with warnings such as a broken index or a reranker that failed, and what reranking took."""
         query = query.encode(errors="replace").decode().strip()
         if mode not in get_args(Mode):
             raise ValueError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
@@ -127,35 +138,28 @@ class SearchIndex:
         if not query or k < 1:
             return SearchResult([], ["the query is empty"] if not query else [])
         reranker = self._reranker(rerank or self._settings.search.rerank)
-        if reranker is None:
-            return self._fused(query, k, mode, where)
-        return _reranked(reranker, query, self._fused(query, max(k, self._settings.search.candidates), mode, where), k)
-
-    def _fused(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
+        candidates = k if reranker is None else max(k, self._settings.search.candidates)
         try:
-            return self._search(query, k, mode, where)
-        except CtxError:
-            raise
-        except Exception as first:
+            result = self._search(query, candidates, mode, where, filters)
+        except LegError:
             # Maintenance may have removed the pinned version, or a switch its table, between two reads.
             try:
-                return self._search(query, k, mode, where)
-            except CtxError:
-                raise
-            except Exception:
-                message = " ".join(str(first).split())[:300]
-                if where:
-                    raise QueryError(f"the search failed, check the filter {where!r}: {message}") from first
-                raise StorageError(f"the search failed: {message}") from first
+                result = self._search(query, candidates, mode, where, filters, tolerant=True)
+            except LegError as error:
+                raise StorageError(f"the search failed: {error}; {_REMEDY}") from error
+        return result if reranker is None else _reranked(reranker, query, result, k)
 
-    def _search(self, query: str, k: int, mode: Mode, where: str | None) -> SearchResult:
-        active, version = self._pinned or (self._store.state().get(ACTIVE), None)
-        if not active:
-            raise StorageError(f"the index at {self._store.uri} is not built yet; run `ctx-pipeline refresh`")
-        table = self._store.table(active, version)
+    def _search(
+        self, query: str, k: int, mode: Mode, where: str | None, filters: Filters | None, *, tolerant: bool = False
+    ) -> SearchResult:
+        with lancedb_errors():
+            active, version = self._pinned or (self._store.state().get(ACTIVE), None)
+            if not active:
+                raise StorageError(f"the index at {self._store.uri} is not built yet; run `ctx-pipeline refresh`")
+            table = self._store.table(active, version)
         spec = SearchTableSpec.from_schema(table.schema)
-        legs = Legs(table, max(self._settings.search.candidates, k), where)
-        warnings = []
+        condition = read_filter(table, where, filters)
+        legs = Legs(table, max(self._settings.search.candidates, k), condition, tolerant=tolerant)
         vector_ids: list[str] = []
         keyword_ids: list[str] = []
         exact_ids: list[str] = []
@@ -166,9 +170,10 @@ class SearchIndex:
                 keyword_ids = legs.keyword(query, spec.languages, exact_ids)
             if nearest:
                 vector_ids = nearest.result()
-        if mode != "vector" and not keyword_ids:
+        warnings = _broken(legs.broken, mode, spec)
+        if mode != "vector" and not keyword_ids and not warnings:
             found = "; these are the vector leg's" if vector_ids else ""
-            among = " among the rows of the filter" if where else ""
+            among = " among the rows of the filter" if condition else ""
             warnings.append(f"no word of the query is in the full-text index{among}{found}")
         scores = self._fuse(vector_ids, keyword_ids, exact_ids)
         best = ranked(scores)[:k]
@@ -216,6 +221,19 @@ def _reranked(reranker: Reranker, query: str, result: SearchResult, k: int) -> S
     scored = zip(report.order, report.scores, strict=True)
     hits = [replace(result.hits[at], rerank_score=score) for at, score in scored]
     return SearchResult(hits, [*result.warnings, *report.warnings], report)
+
+
+def _broken(broken: Mapping[str, str], mode: Mode, spec: SearchTableSpec) -> list[str]:
+    """A warning for each index that could not be read. Raises StorageError when that leaves no leg to answer."""
+    legs = {"vector": [VECTOR], "keyword": [text_column(language) for language in spec.languages]}
+    asked = [columns for leg, columns in legs.items() if mode in (leg, "hybrid")]
+    if all(column in broken for columns in asked for column in columns):
+        raise StorageError(f"the search failed: {'; '.join(dict.fromkeys(broken.values()))}; {_REMEDY}")
+    return [
+        f"the {'vector' if column == VECTOR else 'full-text'} index of column {column} cannot be read and answers "
+        f"nothing ({problem}); {_REMEDY}"
+        for column, problem in broken.items()
+    ]
 
 
 def _hit(row: Mapping[str, Any], score: float, vector_rank: int | None, keyword_rank: int | None) -> Hit:

@@ -21,6 +21,7 @@ from ctx_pipeline.contexts.model import (
     Progress,
 )
 from ctx_pipeline.documents.model import Document
+from ctx_pipeline.documents.structure import has_indexed_text
 from ctx_pipeline.errors import PermanentError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.ledger import Failure, Ledger, LedgerRow, Met, failure_of
@@ -151,7 +152,7 @@ class StageRunner:
         for outcome in stored:
             with isolated(outcome):
                 kept = self._current(found.get(outcome.doc_id, []), outcome, Stage.CHUNKS)
-                self._require(bool(kept) or not _document(outcome).parsed.text.strip(), outcome, Stage.CHUNKS)
+                self._require(bool(kept) or not has_indexed_text(_document(outcome).parsed), outcome, Stage.CHUNKS)
                 outcome.chunks = [rows.chunk_from_row(row) for row in kept]
 
     def _contexts(self, outcomes: Sequence[Outcome]) -> None:
@@ -247,7 +248,8 @@ class StageRunner:
             met = Met(document.size, document.mtime_ns, document.read_at_ns, document.content_hash)
         else:
             place = file or row
-            met = Met(place.size, place.mtime_ns, file.scanned_at_ns if file else row.read_at_ns, "")
+            read_at_ns = file.scanned_at_ns if file else row.read_at_ns
+            met = Met(place.size, place.mtime_ns, read_at_ns, "", place.ctime_ns)
         # What was read is within max_bytes, which then is no reason to try again.
         settings = self._hashes.all if met.content_hash or not file else digest(self._hashes.all, file.max_bytes)
         return failure_of(outcome.error, row.failure, met, settings)
@@ -280,11 +282,12 @@ class StageRunner:
         failure = row.failure
         if read or (failure and failure.content_hash == document.content_hash):
             failure = None  # else it was met by newer content than the stored document, which was worked on here
-        place = document if read else row
+        place = outcome.met if read and outcome.met else row
         return replace(
             row,
             size=place.size,
             mtime_ns=place.mtime_ns,
+            ctime_ns=place.ctime_ns,
             read_at_ns=place.read_at_ns,
             content_hash=document.content_hash,
             parse=hashes.parse,

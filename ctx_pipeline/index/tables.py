@@ -21,6 +21,7 @@ from ctx_pipeline.index.schemas import (
     search_schema,
 )
 from ctx_pipeline.index.upgrades import add_missing_columns
+from ctx_pipeline.private_files import make_folder
 
 COMMIT_TIMEOUT = timedelta(minutes=10)
 ID_BLOCK = 5_000
@@ -39,7 +40,7 @@ class Store:
         if self._connection is None:
             if create:
                 try:
-                    self.uri.mkdir(parents=True, exist_ok=True)
+                    make_folder(self.uri)
                 except OSError as error:
                     raise StorageError(
                         f"storage.uri {self.uri} cannot be created ({error.strerror}); name another folder"

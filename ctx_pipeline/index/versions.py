@@ -14,7 +14,7 @@ from ctx_pipeline.embedding.protocol import Embedder
 from ctx_pipeline.settings import Settings
 
 EMBED_LAYOUT = "context\\n\\ntext/1"
-FTS_LAYOUT = "keywords\\ncontext\\n\\ntext, words of names; identifiers/2"
+FTS_LAYOUT = "keywords\\ncontext\\n\\nnormalized text, words of names; identifiers/3"
 
 
 class Stage(IntEnum):
