@@ -25,7 +25,7 @@ from ctx_pipeline.index.maintenance import maintain
 from ctx_pipeline.index.outcome import Outcome, Task
 from ctx_pipeline.index.plan import Damage, Plan, make_plan, stored_work
 from ctx_pipeline.index.rebuild import rebuilt_rows
-from ctx_pipeline.index.schemas import CONTEXT_METHOD, DOCUMENTS, LEDGER
+from ctx_pipeline.index.schemas import CONTEXT_METHOD, DOCUMENTS, LEDGER, SEARCH_SETTINGS
 from ctx_pipeline.index.search_tables import SearchTables
 from ctx_pipeline.index.stages import StageRunner
 from ctx_pipeline.index.tables import Store, blocks
@@ -83,12 +83,15 @@ class Pipeline:
             return None  # whatever writes comes upon it again, and stops; `doctor` must get as far as telling of it
 
     def _create(self) -> list[str]:
-        """Create what is missing of the storage, and keep what `auto` was resolved to: a key that comes or goes later
-        changes no context by itself. What was moved aside or made again, one line each."""
+        """Create what is missing of the storage, and keep what `auto` was resolved to (a key that comes or goes later
+        changes no context by itself) and how to search. What was moved aside or made again, one line each."""
         is_lost = self.store.exists() and LEDGER not in self.store.names()
         told = self.store.create()
         if self._new_method and self._kept_method() is None:
             self.store.set_state(**{CONTEXT_METHOD: self._new_method})
+        search = self.settings.search.model_dump_json()
+        if self.store.state().get(SEARCH_SETTINGS) != search:
+            self.store.set_state(**{SEARCH_SETTINGS: search})
         if is_lost and self.store.count(DOCUMENTS):
             told.append(self.restore_ledger())
         return told

@@ -15,6 +15,8 @@ DOCUMENTS, CHUNKS, CONTEXTS, LEDGER, STATE = "documents", "chunks", "contexts", 
 MEMO = "memo"
 CONTEXT_METHOD = "context_method"
 """In the state table: what `contexts.method = "auto"` was resolved to."""
+SEARCH_SETTINGS = "search_settings"
+"""In the state table: how to search, as the settings of the last refresh say, for readers without settings."""
 
 
 def _key(name: str) -> pa.Field:

@@ -16,14 +16,13 @@ from ctx_pipeline.index.filters import Filters, read_filter
 from ctx_pipeline.index.fusion import add_document_ranks, ranked, reciprocal_rank_fusion
 from ctx_pipeline.index.lance_errors import LegError, lancedb_errors
 from ctx_pipeline.index.legs import VECTOR, Legs
-from ctx_pipeline.index.schemas import SearchTableSpec, document_of_chunk, text_column
+from ctx_pipeline.index.schemas import SEARCH_SETTINGS, SearchTableSpec, document_of_chunk, text_column
 from ctx_pipeline.index.search_tables import ACTIVE, embedder_of
 from ctx_pipeline.index.tables import Store
 from ctx_pipeline.index.versions import embed_hash
 from ctx_pipeline.rerank import open_reranker
 from ctx_pipeline.rerank.model import Reranked, Reranker
-from ctx_pipeline.settings import Rerank, Settings
-from ctx_pipeline.settings_file import load_settings
+from ctx_pipeline.settings import Rerank, SearchSettings, Settings
 
 Mode = Literal["hybrid", "vector", "keyword"]
 _REMEDY = "`ctx-pipeline doctor` says what is damaged, `ctx-pipeline doctor --fix` mends it"
@@ -89,13 +88,14 @@ class SearchIndex:
 
     @classmethod
     def open(cls, uri: str | Path, settings: Settings | None = None) -> SearchIndex:
-        """The index at `uri`, with the settings of ctx.toml unless others are given.
+        """The index at `uri`, searched as the settings of its last refresh say unless others are given.
 
-        Raises StorageError when there is no index, SettingsError when the settings are wrong.
+        A ctx.toml in the working directory is not read: `load_settings()` does that. Raises StorageError when there is
+        no index.
         """
         store = Store(Path(uri))
-        store.connect()
-        return cls(store, settings or load_settings())
+        kept = store.state().get(SEARCH_SETTINGS)
+        return cls(store, settings or Settings(search=SearchSettings.model_validate_json(kept or "{}")))
 
     def search(
         self,
