@@ -291,6 +291,18 @@ def test_after_a_stop_what_waits_is_told_why_and_what_is_under_way_may_end() -> 
     on_floor(scene)
 
 
+@pytest.mark.parametrize("reason", [Reason.AUTH, Reason.NO_KEY, Reason.SPEND_LIMIT, Reason.NOT_FOUND])
+def test_after_an_answer_that_no_call_can_succeed_nothing_is_sent_any_more(reason: Reason) -> None:
+    async def scene(floor: Floor, clock: Clock) -> None:
+        calls = [request(number) for number in range(6)]
+        await floor.enter(*calls)
+        for one in calls[:4]:
+            await floor.end(one, Attempt(reason, None, {}))
+        assert not floor.inside, "whoever made the calls has not said `stop` yet"
+
+    on_floor(scene)
+
+
 def test_a_call_that_is_given_up_takes_no_slot() -> None:
     async def scene(floor: Floor, clock: Clock) -> None:
         calls = [request(0, marked=True) for _ in range(3)]

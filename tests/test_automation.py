@@ -6,6 +6,7 @@ import datetime
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import dagster as dg
 import pytest
 
 from ctx_pipeline.definitions import build_definitions
-from ctx_pipeline.defs.automation import Cursor, run_in_progress
+from ctx_pipeline.defs.automation import BACKOFF_MAX_S, Cursor, run_in_progress
 from ctx_pipeline.defs.refresh import JOB
 from ctx_pipeline.defs.resources import PipelineResource, fail_dead_runs, process_tags
 from ctx_pipeline.index.lock import storage_lock
@@ -173,6 +174,22 @@ def test_a_run_executed_again_is_not_judged_by_the_tags_it_inherited(project: Pr
     with project.instance() as instance:
         start_run(instance, lambda run_id: tags_of_a_dead_process("the run before"))
         assert fail_dead_runs(instance) == []
+
+
+def test_an_untagged_run_of_a_clock_that_was_ahead_is_not_waited_for(project: Project) -> None:
+    with project.instance() as instance:
+        run_id = start_run(instance, lambda run_id: {})
+        now = time.time()
+        assert run_in_progress(instance, now) == run_id
+        assert run_in_progress(instance, now - 86_400) == ""
+
+
+def test_the_same_work_waits_no_longer_than_the_longest_pause_whatever_the_clock_was() -> None:
+    requested = Cursor(digest="d", tries=20).requested("d", 1_000_000.0)
+    assert requested.waits(1_000_000.0)
+    assert requested.waits(1_000_000.0 + BACKOFF_MAX_S - 1)
+    assert not requested.waits(1_000_000.0 + BACKOFF_MAX_S)
+    assert not requested.waits(1_000_000.0 - 86_400), "it was asked for by a clock a day ahead"
 
 
 def test_a_damaged_cursor_starts_anew_with_unused_keys() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ FAILURES = st.builds(
     next_try=st.floats(0, 4e9),
     size=INT64,
     mtime_ns=INT64,
+    ctime_ns=st.none() | INT64,
     content_hash=TEXT,
     settings=TEXT,
 )
@@ -34,6 +36,7 @@ ROWS = st.builds(
     doc_id=st.text(min_size=1, max_size=30),
     size=INT64,
     mtime_ns=INT64,
+    ctime_ns=st.none() | INT64,
     read_at_ns=INT64,
     content_hash=TEXT,
     parse=TEXT,
@@ -66,6 +69,14 @@ def version(store: Store) -> int:
 @given(ROWS)
 def test_a_row_comes_back_as_it_was(row: LedgerRow) -> None:
     assert LedgerRow.from_row(row.to_row()) == row
+
+
+def test_a_failure_that_a_version_without_ctime_met_comes_back() -> None:
+    met = Failure("transient", "gone", 2, 1.8e9, 1, 2, 3, "", "S", ctime_ns=4)
+    stored = LedgerRow("docs/a.md", failure=met).to_row()
+    older = {name: value for name, value in json.loads(stored["failure"]).items() if name != "ctime_ns"}
+    row = LedgerRow.from_row({**stored, "failure": json.dumps(older)})
+    assert row.failure == replace(met, ctime_ns=None)
 
 
 def test_rows_of_any_names_come_back_from_the_table(store: Store) -> None:

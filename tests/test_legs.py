@@ -113,3 +113,14 @@ def test_a_document_counts_by_its_best_item() -> None:
     scores = {"a#1": 0.9, "b#1": 0.8, "a#2": 0.1}
     added = add_document_ranks(scores, lambda item: item[0], 2.0, 10)
     assert added == pytest.approx({"a#1": 0.9 + 2 / 11, "b#1": 0.8 + 2 / 12, "a#2": 0.1 + 2 / 11})
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
+def test_as_many_hits_come_as_are_asked_for_whatever_the_number_of_candidates(mode: Any, project: Project) -> None:
+    for number in range(30):
+        project.write(f"d{number:02}.md", f"# Plan {number}\n\nPeticiones del plan {number}.\n")
+    project.write_settings(search={"candidates": 20})
+    project.refresh()
+    index = SearchIndex.open(project.settings.storage.uri, project.settings)
+    assert len(index.search("peticiones del plan", k=30, mode=mode)) == 30
+    assert len(index.search("peticiones del plan", k=3, mode=mode)) == 3

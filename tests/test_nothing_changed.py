@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,38 @@ def test_touching_every_file_is_noted_once_and_not_worked_on(project: Project) -
     assert {name for name in after if after[name] != before[name]} == {"ledger"}
     assert project.command("refresh").returncode == 0
     assert project.versions() == after
+
+
+def test_another_ctime_of_every_file_is_noted_once_and_not_worked_on(project: Project) -> None:
+    """As after a change of modes, in a copy of the volume, or with the ledger of a version that did not look at it."""
+    for n in range(3):
+        project.write(f"d{n}.md", TEXT + str(n))
+    age(project.docs, 3600)
+    project.refresh()
+    ledger = Ledger.read(project.pipeline().store)
+    ledger.put([replace(row, ctime_ns=None if row.doc_id.endswith("0.md") else 1) for row in ledger.rows.values()])
+    before = project.versions()
+    for _ in range(2):
+        pipeline = project.pipeline()
+        plan = pipeline.plan()
+        assert (plan.owed, plan.unchanged) == (False, 3)
+        pipeline.settle(plan)
+    after = project.versions()
+    assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {"ledger": 1}
+
+
+def test_two_documents_of_one_size_and_mtime_that_swap_their_names_are_indexed_anew(project: Project) -> None:
+    first, second = project.write("a.md", "# One\n\nLa primera.\n"), project.write("b.md", "# Two\n\nLa segunda.\n")
+    for path in (first, second):
+        os.utime(path, ns=(10**18, 10**18))
+    project.refresh()
+    first.rename(project.docs / "c")
+    second.rename(first)
+    (project.docs / "c").rename(second)
+    assert project.refresh().changed == 2
+    texts = {row["doc_id"]: row["text"] for row in project.search_rows()}
+    assert "segunda" in texts["docs/a.md"]
+    assert "primera" in texts["docs/b.md"]
 
 
 STAGES = ("raw_documents", "chunks", "contexts", "search_index")
