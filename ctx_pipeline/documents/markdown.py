@@ -29,7 +29,7 @@ FRONT_MATTER_CHARS = 65_536
 _MAX_QUOTE_DEPTH = 10
 _MAX_LIST_DEPTH = 24
 # Of a table's header row no more is of use; a table may have thousands of columns.
-_HEAD_CHARS = 1_000
+_HEAD_CELLS = 60
 # Inline markup of a heading is parsed in its first characters only: brackets and asterisks cost quadratic time.
 _TITLE_SOURCE_CHARS = 1_000
 
@@ -55,6 +55,7 @@ _KINDS: dict[str, BlockKind] = {
     "ordered_list_open": "list",
     "list_item_open": "item",
     f"{CONTAINER}_open": "admonition",
+    REGION: "skipped",  # unless the token says otherwise
 }
 _CONTAINERS = frozenset(["quote", "list", "item", "admonition"])
 _CONTAINER_ENDS = frozenset(
@@ -170,8 +171,9 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
     heading = None
     head: list[str] | None = None
     for token in tokens:
-        kind = token.meta["kind"] if token.type == REGION else _KINDS.get(token.type)
+        kind = _KINDS.get(token.type)
         if kind and token.map:
+            kind = token.meta.get("kind", kind)
             node = _Node(kind, token.map[0])
             open_children[-1].append(node)
             if kind in _CONTAINERS:
@@ -188,7 +190,7 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[_Node]:
             heading.title = titles.plain(token.content)
             heading = None
         elif head is not None:
-            if token.type == "inline" and sum(map(len, head)) < _HEAD_CHARS:
+            if token.type == "inline" and len(head) < _HEAD_CELLS:
                 head.append(titles.plain(token.content))
             elif token.type == "thead_close":
                 open_children[-1][-1].head = tuple(head)
@@ -207,7 +209,7 @@ def _blocks(text: str, lines: Sequence[int], nodes: Sequence[_Node], first: int,
         if start < end:
             children = _blocks(text, lines, node.children, line, next_line) if node.children else ()
             kind = node.kind
-            if kind in ("paragraph", "html") and is_machinery(text, start, end):
+            if (kind == "paragraph" or kind == "html") and is_machinery(text, start, end):
                 kind = "tail" if closes_only(text, start, end) else "lead"
             blocks.append(Block(kind, start, end, children, node.level, node.title, node.head))
     return tuple(blocks)
