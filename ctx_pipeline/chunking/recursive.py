@@ -5,9 +5,13 @@ section only. A section begins at each heading of the *top* level (the smallest 
 the smallest that occurs) or above it, except where the section before holds nothing but headings.
 
 Inside a section a chunk ends before a heading whose subsection would fit a chunk of its own but not what is left of
-this one, or when the chunk is half full. A heading stays with what follows it: a paragraph or list that has no room
-beside it is split. A heading ends a chunk only where that is impossible: above a table or code that fits a chunk alone
-(those are never split then), when it takes up more than three quarters of a chunk itself, or when its section is empty.
+this one, or when the chunk is half full. A heading stays with what follows it, and so do anchors, imports and tags that
+open something: what has no room beside them is split, between its lines if it is a table or code. A heading ends a
+chunk only when it takes up more than three quarters of a chunk itself, when a line of code or a word that follows has
+no room beside it, and when its section is empty.
+
+Tables, code and admonitions that fit a chunk beside the headings directly above them are not split. No chunk crosses
+what is not indexed, such as front matter, but for short comments.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _STEPS: dict[BlockKind, _Steps] = {
     "html": _CODE,
 }
 WHOLE: frozenset[BlockKind] = frozenset(["table", "fence", "code", "admonition"])
-"""Blocks that are divided only where they do not fit a chunk alone."""
+"""Blocks that are divided only where they do not fit a chunk, beside the headings directly above them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class Unit:
 def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: SizeLimit) -> list[Unit]:
     """The blocks as units that each fit `limit`, and where a heading comes before them, fit beside it.
 
-    Front matter is not indexed. Left larger are single characters, and tables and code that fit `whole`, the limit of a
-    chunk of their own.
+    Left larger are single characters, and tables, code and admonitions that no heading precedes and that fit `whole`,
+    the limit of a chunk of their own.
     """
     units = list(_units(text, blocks, blocks[0].start if blocks else 0, nested=False))
     gap_sizes = {"": (0, 0), " ": (0, 0)}
@@ -103,11 +103,13 @@ def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: S
         divided = False
         parts: list[Unit] = []
         for unit, lead in _with_leads(units, limit):
-            room = whole if unit.kind in WHOLE else limit
-            too_large = not room.allows(unit.tokens, unit.embedder_tokens)
-            crowded = not limit.allows(lead[0] + unit.tokens, lead[1] + unit.embedder_tokens)
-            if too_large or (crowded and unit.kind not in WHOLE):
-                unit_parts = _split(text, unit, 0 if too_large else len(_CHARACTERS), limit)
+            is_whole = unit.kind in WHOLE
+            too_large = not (whole if is_whole else limit).allows(unit.tokens, unit.embedder_tokens)
+            crowded = any(lead) and not limit.allows(lead[0] + unit.tokens, lead[1] + unit.embedder_tokens)
+            if too_large or crowded:
+                # To make room for a heading no word is torn, and no line of code.
+                steps_left = 0 if too_large else len(_WORDS if is_whole else _CHARACTERS)
+                unit_parts = _split(text, unit, steps_left, limit)
                 divided |= unit_parts[0] is not unit
                 parts += unit_parts
             else:

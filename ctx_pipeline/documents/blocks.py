@@ -36,7 +36,7 @@ NOT_INDEXED: frozenset[BlockKind] = frozenset(["front_matter", "skipped"])
 NO_CONTENT: frozenset[BlockKind] = NOT_INDEXED | {"heading", "lead", "tail"}
 """Blocks that tell nothing without others."""
 
-INNER_CHARS = 200
+INNER_CHARS = 300
 """Text that is not indexed may lie inside a chunk's span up to this length; longer text lies in no chunk."""
 
 TITLE_CHARS = 200

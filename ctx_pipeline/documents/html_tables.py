@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import re
+from itertools import islice
 
 from ctx_pipeline.documents.blocks import TITLE_CHARS
 
 # A header row is among the first rows of its table, and no real one is longer.
 _HEADER_CHARS = 10_000
+_HEAD_CELLS = 60
 
 _TABLE_TAG = re.compile(r"<(?P<close>/?)table\b[^<>]*>", re.IGNORECASE)
 _ROW = re.compile(r"<(?P<close>/?)(?:(?P<table>table)|(?P<row>tr))\b[^<>]*>", re.IGNORECASE)
@@ -50,10 +52,13 @@ def header_cells(text: str, start: int, end: int) -> tuple[str, ...]:
         return ()
     row_end = _ROW_END.search(text, rows[0], min(end, rows[0] + _HEADER_CHARS))
     stop = row_end.start() if row_end else min(end, rows[1] if len(rows) > 1 else end)
-    cells = list(_CELL.finditer(text, rows[0], stop))
+    cells = list(islice(_CELL.finditer(text, rows[0], stop), _HEAD_CELLS + 1))
     is_header = _GROUP.search(text, start, rows[0]) or all(cell["kind"] in "hH" for cell in cells)
+    if not is_header:
+        return ()
     ends = [*(cell.start() for cell in cells[1:]), stop]
-    return tuple(plain_html(text[cell.end() : e]) for cell, e in zip(cells, ends, strict=True)) if is_header else ()
+    spans = list(zip((cell.end() for cell in cells), ends, strict=False))
+    return tuple(plain_html(text[start:end]) for start, end in spans[:_HEAD_CELLS])
 
 
 def plain_html(source: str) -> str:

@@ -1,7 +1,7 @@
 """What of a document is not indexed: front matter, comments, and files that are written into the text as data URIs.
 
 All else is: each of its characters other than whitespace lies in a chunk. Spans stay those of the untouched text. A
-comment of at most 200 characters may lie inside a chunk's span, and is left out where the chunk is embedded and put
+comment of at most 300 characters may lie inside a chunk's span, and is left out where the chunk is embedded and put
 into full text; what is longer lies in no chunk. A data URI of fewer than 100 characters is text like any other.
 """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_QUOTE_DEPTH = 10
 _MAX_LIST_DEPTH = 24
 # Of a table's header row no more is of use; a table may have thousands of columns.
-_HEAD_CHARS = 1_000
+_HEAD_CELLS = 60
 # Inline markup of a heading is parsed in its first characters only: brackets and asterisks cost quadratic time.
 _TITLE_SOURCE_CHARS = 1_000
 
@@ -49,6 +49,7 @@ _KINDS: dict[str, BlockKind] = {
     "ordered_list_open": "list",
     "list_item_open": "item",
     f"{CONTAINER}_open": "admonition",
+    REGION: "skipped",  # unless the token says otherwise
 }
 _CONTAINERS = frozenset(["quote", "list", "item", "admonition"])
 _CONTAINER_ENDS = frozenset(
@@ -113,8 +114,9 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[Node]:
     heading = None
     head: list[str] | None = None
     for token in tokens:
-        kind = token.meta["kind"] if token.type == REGION else _KINDS.get(token.type)
+        kind = _KINDS.get(token.type)
         if kind and token.map:
+            kind = token.meta.get("kind", kind)
             node = Node(kind, token.map[0])
             open_children[-1].append(node)
             if kind in _CONTAINERS:
@@ -131,7 +133,7 @@ def _nodes(tokens: Iterable[Token], titles: _Titles) -> list[Node]:
             heading.title = titles.plain(token.content)
             heading = None
         elif head is not None:
-            if token.type == "inline" and sum(map(len, head)) < _HEAD_CHARS:
+            if token.type == "inline" and len(head) < _HEAD_CELLS:
                 head.append(titles.plain(token.content))
             elif token.type == "thead_close":
                 open_children[-1][-1].head = tuple(head)

@@ -43,7 +43,7 @@ def _spoken(part: re.Match[str]) -> str:
 
 _MEDIA = re.compile(r"<(?:img|video|audio|source|iframe|object|embed|svg|input|hr)\b", re.IGNORECASE)
 _ATTRIBUTES = r"\{:[^{}\r\n]*\}|\([\w.-]+\)=(?=\s|\Z)"
-_ONLY_TAGS = re.compile(rf"(?:\s|{_SHORTCODE}|{_COMPONENT}|{_ATTRIBUTES})++")
+_ONLY_TAGS = re.compile(rf"(?:\s|&nbsp;|{_SHORTCODE}|{_COMPONENT}|{_ATTRIBUTES})++")
 _ONLY_CLOSING = re.compile(
     rf"(?:\s|\{{\{{[<%]-?\s*/[^{{}}]{{0,{_TAG_CHARS}}}\}}\}}|\{{%-?\s*end[^{{}}]{{0,{_TAG_CHARS}}}%\}}"
     r"|</[A-Za-z][\w.:-]*\s*>|<br\s*/?>)++"
@@ -53,7 +53,7 @@ _IMPORTS = re.compile(
     r"|(?://|\{/\*)[^\r\n]*\s*)++"
 )
 _EXPORT = re.compile(r"export\s+(?:default\b|\*|\{|(?:async\s+)?(?:const|let|var|function|class)\s+[\w${\[])")
-_BEGINNINGS = frozenset("<{(ie")
+_BEGINNINGS = frozenset("<{(&ie")
 _MOST_CHARS = 4_000
 
 
