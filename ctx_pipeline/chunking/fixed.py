@@ -9,10 +9,9 @@ from itertools import accumulate
 
 from ctx_pipeline.chunking.boundaries import character_cuts, pieces
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
-from ctx_pipeline.chunking.packing import clipped
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import NO_CONTENT, Block, Span, line_starts, page_at, page_breaks
-from ctx_pipeline.documents.left_out import is_long, left_out_spans
+from ctx_pipeline.documents.left_out import clipped, is_long, left_out_spans
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.documents.template_tags import TAG_OR_WORD

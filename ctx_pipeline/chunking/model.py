@@ -65,13 +65,13 @@ class Chunk:
     tokens: int
     """Tokens of `text` by o200k_base."""
     embedder_tokens: int
-    """Tokens of `text` by the embedder's tokenizer."""
+    """Tokens of `indexed_text` by the embedder's tokenizer."""
     page: int | None = None
     """1-based page of `start`; None where the document has no pages."""
     table_head: tuple[str, ...] = ()
     """Cells of the header row, the first ones, of the table whose later rows the chunk begins with; else empty."""
     left_out: tuple[Span, ...] = ()
-    """Spans inside the chunk that are not indexed: comments."""
+    """Spans inside the chunk that are not indexed: comments, tags of HTML tables."""
 
     @property
     def indexed_text(self) -> str:

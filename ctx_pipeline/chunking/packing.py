@@ -6,7 +6,7 @@ and the plan is made again, with breaks, when the estimate was too low.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
@@ -16,8 +16,8 @@ from ctx_pipeline.chunking.record_packing import record_ranges
 from ctx_pipeline.chunking.sections import joined
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.chunking.units import Range, Unit, fitting_units
-from ctx_pipeline.documents.blocks import Block, Span, line_starts, page_at, page_breaks
-from ctx_pipeline.documents.left_out import left_out_spans
+from ctx_pipeline.documents.blocks import Block, line_starts, page_at, page_breaks
+from ctx_pipeline.documents.left_out import clipped, left_out_spans, without
 
 _MAX_LEVEL = 6
 _LEAD_SHARE = 4
@@ -37,6 +37,10 @@ class Packing:
         self.units = fitting_units(text, blocks, room, limit)
         self.estimates = Estimates(self.units, room)
         self._left_out = list(left_out_spans(blocks))
+
+    def _seen(self, start: int, end: int) -> str:
+        """What the embedder sees of a span."""
+        return without(self._text[start:end], start, clipped(self._left_out, start, end))
 
     def chunks(
         self,
@@ -61,7 +65,8 @@ class Packing:
             new = [chunk for chunk in ranges if chunk not in exact]
             if new:
                 texts = [text[units[first].start : units[last - 1].end] for first, last in new]
-                counts = zip(count_tokens(texts), self._limit.count_embedder_tokens(texts), strict=True)
+                seen = [self._seen(units[first].start, units[last - 1].end) for first, last in new]
+                counts = zip(count_tokens(texts), self._limit.count_embedder_tokens(seen), strict=True)
                 exact.update(zip(new, counts, strict=True))
             room = self.estimates.limit
             too_large = [chunk for chunk in ranges if chunk[1] - chunk[0] > 1 and not room.allows(*exact[chunk])]
@@ -93,13 +98,6 @@ class Packing:
                 spans, paths(own_starts) if paths else _heading_paths(units, ranges), strict=True
             )
         ]
-
-
-def clipped(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
-    """What of the spans, which are in order and apart, lies between two offsets."""
-    first = bisect_right(spans, start, key=lambda span: span[1])
-    last = bisect_left(spans, end, key=lambda span: span[0])
-    return tuple((max(span[0], start), min(span[1], end)) for span in spans[first:last])
 
 
 def _table_head(first: Unit, start: int) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from itertools import pairwise
 from ctx_pipeline.chunking import recursive
 from ctx_pipeline.chunking.boundaries import pieces, sentence_cuts
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
-from ctx_pipeline.chunking.packing import Estimates, Packing, bundles, clipped, pack
+from ctx_pipeline.chunking.packing import Estimates, Packing, bundles, pack
 from ctx_pipeline.chunking.units import Range
 from ctx_pipeline.documents.blocks import Block, BlockKind
+from ctx_pipeline.documents.left_out import clipped
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.embedding.protocol import Embedder

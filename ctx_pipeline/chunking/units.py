@@ -19,8 +19,8 @@ from ctx_pipeline.chunking.boundaries import (
 from ctx_pipeline.chunking.model import SizeLimit
 from ctx_pipeline.chunking.record_packing import priorities
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.blocks import INNER_CHARS, NO_CONTENT, NOT_INDEXED, Block, BlockKind
-from ctx_pipeline.documents.left_out import indexed_spans, is_long, left_out_spans
+from ctx_pipeline.documents.blocks import INNER_CHARS, NO_CONTENT, NOT_INDEXED, Block, BlockKind, Span
+from ctx_pipeline.documents.left_out import clipped, indexed_spans, is_long, left_out_spans, without
 
 # No token of o200k_base is longer, so longer texts need no counting to be known as too large.
 _MAX_TOKEN_CHARS = 128
@@ -97,9 +97,10 @@ def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: S
     """
     units = list(_units(text, blocks, blocks[0].start if blocks else 0, nested=False))
     gap_sizes = {"": (0, 0), " ": (0, 0)}
+    left_out = list(left_out_spans(blocks))
     divided = True
     while divided:
-        _measure(text, units, gap_sizes, whole)
+        _measure(text, units, gap_sizes, whole, left_out)
         divided = False
         parts: list[Unit] = []
         for unit, lead in _with_leads(units, limit):
@@ -163,10 +164,17 @@ def _undivided(blocks: Iterable[Block], *, nested: bool) -> Iterator[tuple[Block
             yield block, nested
 
 
-def _measure(text: str, units: Sequence[Unit], gap_sizes: dict[str, tuple[int, int]], limit: SizeLimit) -> None:
+def _measure(
+    text: str,
+    units: Sequence[Unit],
+    gap_sizes: dict[str, tuple[int, int]],
+    limit: SizeLimit,
+    left_out: Sequence[Span],
+) -> None:
     """Counts the units that are not counted yet, and the whitespace before them, with one call per tokenizer.
 
-    Whitespace counts as if it stood alone, but a single space as nothing: it joins the word after it.
+    The embedder does not see what is left out. Whitespace counts as if it stood alone, but a single space as nothing:
+    it joins the word after it.
     """
     longest = _MAX_TOKEN_CHARS * limit.max_tokens
     too_large = (limit.max_tokens + 1, limit.embedder_tokens + 1)
@@ -175,7 +183,9 @@ def _measure(text: str, units: Sequence[Unit], gap_sizes: dict[str, tuple[int, i
     gaps = {text[unit.gap_start : unit.start] for unit in new if unit.start - unit.gap_start <= longest}
     new_gaps = sorted(gaps - gap_sizes.keys())
     texts = [*(text[unit.start : unit.end] for unit in counted), *new_gaps]
-    sizes = list(zip(count_tokens(texts), limit.count_embedder_tokens(texts), strict=True)) if texts else []
+    seen = [without(text[u.start : u.end], u.start, clipped(left_out, u.start, u.end)) for u in counted]
+    seen += new_gaps
+    sizes = list(zip(count_tokens(texts), limit.count_embedder_tokens(seen), strict=True)) if texts else []
     gap_sizes.update(zip(new_gaps, sizes[len(counted) :], strict=True))
     for unit in new:
         unit.tokens, unit.embedder_tokens = too_large

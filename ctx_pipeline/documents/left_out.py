@@ -2,13 +2,14 @@
 
 All else is: each of its characters other than whitespace lies in a chunk. Spans stay those of the untouched text. A
 comment of at most 300 characters may lie inside a chunk's span, and is left out where the chunk is embedded and put
-into full text; what is longer lies in no chunk. A data URI of fewer than 100 characters is text like any other.
+into full text, as the tags of an HTML table are; what is longer lies in no chunk. A data URI of fewer than 100
+characters is text like any other.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -29,6 +30,10 @@ _DATA_URI = re.compile(
     |{_DATA}""",
     re.MULTILINE | re.VERBOSE | re.IGNORECASE,
 )
+# Of a table in HTML the cells are indexed: with its tags it would be twice as long, and alike to all other tables.
+_TABLE_TAG = re.compile(
+    rf"</?(?:table|thead|tbody|tfoot|tr|t[hd]|caption|colgroup|col)\b[^<>]{{0,{INNER_CHARS - 20}}}>", re.IGNORECASE
+)
 # The first alternative is code, in which a comment is what the text is about.
 _COMMENT = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`{1,3})(?!`)[^`]{1,1000}(?P=ticks)(?!`))"
@@ -47,7 +52,7 @@ def with_left_out(text: str, blocks: Sequence[Block], media_type: str) -> list[B
     if media_type == "text/html":
         anywhere = sorted([*anywhere, *_comments(text, 0, len(text))])
     has_comments = media_type == "text/markdown" and any(sign in text for sign in _COMMENT_SIGNS)
-    if not anywhere and not has_comments:
+    if not anywhere and not has_comments and "<t" not in text and "<T" not in text:
         return list(blocks)
     finder = _Finder(text, anywhere, has_comments=has_comments)
     return [finder.told(block) for block in blocks]
@@ -82,7 +87,11 @@ class _Finder:
             found.append((max(self._anywhere[number][0], start), min(self._ends[number], end)))
         if self._has_comments and block.kind not in ("fence", "code"):
             found += _comments(self._text, start, end)
-        return _widened(self._text, sorted(found), start, end)
+        spans = _widened(self._text, sorted(found), start, end)
+        if block.kind == "table" and self._text.startswith("<", start):
+            tags = (tag.span() for tag in _TABLE_TAG.finditer(self._text, start, end))
+            spans = sorted([*spans, *(tag for tag in tags if not clipped(spans, *tag))])
+        return spans
 
 
 def _data_uris(text: str) -> Iterator[Span]:
@@ -146,13 +155,26 @@ def is_long(span: Span) -> bool:
 
 
 def without(text: str, offset: int, spans: Iterable[Span]) -> str:
-    """A text that begins at `offset` of its document, without the spans, which are in order and apart."""
-    parts = []
+    """A text that begins at `offset` of its document, with a space for each of the spans, which are in order and apart.
+
+    But with none where there is whitespace.
+    """
+    parts: list[str] = []
     position = 0
-    for start, end in spans:
-        parts.append(text[position : max(start - offset, position)])
+    for start, end in [*spans, (offset + len(text), offset + len(text))]:
+        part = text[position : max(start - offset, position)]
+        if part and parts and not part[0].isspace() and not parts[-1][-1].isspace():
+            parts.append(" ")
+        parts += [part] if part else []
         position = max(end - offset, position)
-    return "".join([*parts, text[position:]])
+    return "".join(parts)
+
+
+def clipped(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
+    """What of the spans, which are in order and apart, lies between two offsets."""
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    last = bisect_left(spans, end, key=lambda span: span[0])
+    return tuple((max(span[0], start), min(span[1], end)) for span in spans[first:last])
 
 
 def indexed_spans(text: str, block: Block) -> Iterator[Span]:

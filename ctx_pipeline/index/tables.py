@@ -140,7 +140,8 @@ class Store:
         values = {"schema_version": SCHEMA_VERSION, **entries}
         first = [{"name": name, "value": value} for name, value in values.items()]
         data = pa.Table.from_pylist(first, schema=SCHEMAS[STATE])
-        self.connect(create=True).create_table(STATE, data=data, schema=SCHEMAS[STATE], mode="overwrite")
+        mode = "overwrite" if STATE in self.names() else "create"
+        self.connect(create=True).create_table(STATE, data=data, schema=SCHEMAS[STATE], mode=mode)
 
     def opens(self, name: str) -> bool:
         """Whether a table can be opened now."""
