@@ -121,7 +121,7 @@ def _speakers(lines: Sequence[str]) -> list[int]:
     starts = []
     for number, line in enumerate(lines):
         found = _SPEAKER.match(line[:_LINE_CHARS]) if line else None
-        if found:
+        if found and not (found["name"] or "")[:1].islower():
             names.append((found["nick"] or found["bracketed"] or found["name"]).casefold())
             starts.append(number)
     repeated = {name for name, count in Counter(names).items() if count > 1}
