@@ -85,6 +85,16 @@ def test_another_ctime_of_every_file_is_noted_once_and_not_worked_on(project: Pr
     assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {"ledger": 1}
 
 
+def test_what_a_refresh_has_read_is_neither_hashed_nor_noted_again(project: Project) -> None:
+    project.write("a.md", TEXT)
+    project.write("bad.md", b"\x80")
+    age(project.docs, 3600)
+    project.refresh()
+    found = project.pipeline().scan_sources(Ledger.read(project.pipeline().store))
+    assert {file.content_hash for file in found[0].files.values()} == {None}
+    assert project.pipeline().plan().notes == []
+
+
 def test_two_documents_of_one_size_and_mtime_that_swap_their_names_are_indexed_anew(project: Project) -> None:
     first, second = project.write("a.md", "# One\n\nLa primera.\n"), project.write("b.md", "# Two\n\nLa segunda.\n")
     for path in (first, second):
