@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ctx_pipeline.contexts.earlier import nearest
 from ctx_pipeline.embedding import open_embedder
 from ctx_pipeline.embedding.protocol import Embedder
-from ctx_pipeline.errors import CtxError, FatalError, TransientError
+from ctx_pipeline.errors import CtxError, FatalError, PermanentError, TransientError
 from ctx_pipeline.index import rows
 from ctx_pipeline.index.embedded import EmbeddedText, embed, embedded_texts
 from ctx_pipeline.index.maintenance import ensure_text_indexes
@@ -178,6 +178,8 @@ class SearchTables:
                     _embed(embedder, [text for text in dict.fromkeys(own) if keys[text] not in vectors], keys, vectors)
                 except FatalError:
                     raise
+                except (ValueError, RuntimeError) as error:  # what models raise for a text, not what a defect does
+                    refused[doc_id] = PermanentError(f"{type(error).__name__}: {error}")
                 except Exception as error:
                     refused[doc_id] = error
         if target.is_build:
