@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -37,6 +38,12 @@ def dev(port: int) -> None:
         raise SettingsError("the UI needs the package dagster-webserver: `pip install 'ctx-pipeline[ui]'`")
     from ctx_pipeline.defs.launch import dagster_home
 
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise SettingsError(f"port {port} cannot be used ({error.strerror}); name another one by --port") from None
     open_pipeline()  # wrong settings are told here, in one line, and not in the UI
     environment = {**os.environ, "CTX_CONFIG": str(settings_file()), "DAGSTER_HOME": str(dagster_home())}
     command = [sys.executable, "-m", "dagster", "dev", "-m", "ctx_pipeline.definitions", "-p", str(port)]

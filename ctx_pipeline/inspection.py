@@ -31,7 +31,7 @@ def find_document(ledger: Ledger, doc: str) -> str:
     import difflib
 
     near = ending[:SUGGESTED] or difflib.get_close_matches(doc, ledger.rows, SUGGESTED, cutoff=0.5)
-    hint = f"; did you mean {', '.join(near)}?" if near else "; `ctx-pipeline status` tells what is indexed"
+    hint = f"; did you mean {', '.join(near)}?" if near else "; `ctx-pipeline documents` lists what is indexed"
     raise CtxError(f"{doc}: {'several documents end so' if ending else 'no such document in the index'}{hint}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,14 @@ def test_dev_tells_of_wrong_settings_first(project: Project, monkeypatch: pytest
     monkeypatch.setenv("DAGSTER_HOME", str(project.root / "dagster_home"))
     assert run(monkeypatch, "dev") == 2
     assert "chunking.max_tokens" in capsys.readouterr().err
+
+
+def test_dev_names_a_port_that_is_taken(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    for name, value in project.environment.items():
+        monkeypatch.setenv(name, value)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run(monkeypatch, "dev", "--port", str(port)) == 2
+    assert f"port {port} cannot be used" in capsys.readouterr().err
