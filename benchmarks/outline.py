@@ -32,6 +32,7 @@ from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.embedding.e5 import E5Embedder
 from ctx_pipeline.index import fulltext, rows
 from ctx_pipeline.index import search as search_module
+from ctx_pipeline.index.embedded import EmbeddedText, embedded_texts
 from ctx_pipeline.index.maintenance import ensure_text_indexes
 from ctx_pipeline.index.schemas import SearchTableSpec
 from ctx_pipeline.index.search import Mode, SearchIndex
@@ -142,11 +143,11 @@ def table(corpus: Corpus, step: Step, embed: Callable[[list[str]], dict[str, NDA
             assert not isinstance(written, Exception)
             used = [
                 Context(context.text if step.context else "", context.keywords if step.keywords else "", "outline")
-                for context in written
+                for context in written.contexts
             ]
-            vectors = embed([rows.embedded_text(*pair) for pair in zip(used, chunks, strict=True)])
-            identity = {"embed_hash": spec.embed_hash, "version": ""}
-            table_rows += rows.search_rows(document, chunks, used, vectors, languages=LANGUAGES, **identity)
+            texts = embedded_texts(document, chunks, used, embedder)
+            vectors, keys = embed([text.text for text in texts]), [text.key(spec.embed_hash) for text in texts]
+            table_rows += rows.search_rows(document, chunks, used, keys, vectors, languages=LANGUAGES, version="")
         store.replace("search_1", [document.doc_id for document, _ in corpus.documents.values()], table_rows)
         ensure_text_indexes(store.table("search_1"), LANGUAGES)
         store.set_state(**{ACTIVE: "search_1"})
@@ -174,12 +175,19 @@ def main() -> None:
     known = dict(np.load(arguments.vectors)) if arguments.vectors and arguments.vectors.exists() else {}
 
     def embed(texts: list[str]) -> dict[str, NDArray[np.float32]]:
-        keys = {text: rows.embed_key(embed_hash(embedder), text) for text in texts}
+        keys = {text: EmbeddedText(text).key(embed_hash(embedder)) for text in texts}
         fresh = [text for text in keys if keys[text] not in known]
         known.update(zip((keys[text] for text in fresh), embedder.embed_passages(fresh), strict=True))
         return known
 
-    for name, max_tokens in (("code-search", None), ("prose-es", 512), ("mixed-prose", 512), ("mixed-prose", 128)):
+    corpora = (
+        ("code-search", None),
+        ("policy-orphans", 512),
+        ("prose-es", 512),
+        ("mixed-prose", 512),
+        ("mixed-prose", 128),
+    )
+    for name, max_tokens in corpora:
         corpus = read_corpus(arguments.corpora / name, embedder, max_tokens)
         random.Random(SEED).shuffle(names := sorted(corpus.documents))
         tuned = set(names[: len(names) // 2]) if max_tokens is None else set()
