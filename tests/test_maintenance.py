@@ -142,3 +142,52 @@ def test_partition_keys_are_compared_with_the_ledger(project: Project) -> None:
         "1 document without a partition key",
         "1 partition key without a document, such as docs/stale.md",
     ]
+
+
+# One-line edits ---------------------------------------------------------------------------------------------------
+
+
+def edited(project: Project, times: int) -> list[str]:
+    """Tables that were optimized by refreshes after one line was added to one document, each."""
+    done = []
+    for edit in range(times):
+        path = project.docs / f"d{edit}.md"
+        path.write_text(path.read_text() + f"\nUna línea más, la {edit}.\n")
+        done += [upkeep.table for upkeep in project.refresh().upkeep]
+    return done
+
+
+@pytest.fixture
+def many(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Documents enough for a threshold that is low, so that the test need not write megabytes."""
+    monkeypatch.setattr("ctx_pipeline.index.maintenance.DEAD_BYTES_MIN", 20_000)
+    for n in range(40):
+        project.write(f"d{n}.md", TEXT.replace("Guía", f"Guía {n}") + f"Texto {n}. " * 50)
+    return project
+
+
+def test_a_one_line_edit_rewrites_no_table_while_old_versions_may_be_read(many: Project) -> None:
+    many.write_settings(storage={"retention": 3_600})
+    many.refresh()
+    assert edited(many, 6) == []
+
+
+def test_what_an_upkeep_could_not_free_starts_no_other(many: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx_pipeline.index.maintenance.DEAD_BYTES_MIN", 1_000_000)
+    many.write_settings(storage={"retention": 0})
+    many.refresh()
+    stray = many.root / "index" / "chunks.lance" / "data" / f"{'0' * 50}.lance"  # of a write that was killed
+    stray.write_bytes(bytes(2_000_000))
+    assert edited(many, 6).count("chunks") == 1
+    assert stray.exists()
+
+
+def test_old_versions_are_removed_once_they_may_be(many: Project) -> None:
+    many.write_settings(storage={"retention": 3_600})
+    many.refresh()
+    edited(many, 6)
+    before = {name: len(many.pipeline().store.table(name).list_versions()) for name in ("chunks", "ledger")}
+    many.write_settings(storage={"retention": 0})
+    assert {"chunks", "ledger"} <= set(edited(many, 1))
+    for name, versions in before.items():
+        assert len(many.pipeline().store.table(name).list_versions()) < versions

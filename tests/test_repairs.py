@@ -16,15 +16,17 @@ import pytest
 
 from ctx_pipeline.contexts.memo import Memo
 from ctx_pipeline.doctor import Finding, diagnose, fix
+from ctx_pipeline.doctor.comparison import Comparison, compare
 from ctx_pipeline.errors import SettingsError, StorageError
 from ctx_pipeline.index import table_health
 from ctx_pipeline.index.folders import ASIDE
 from ctx_pipeline.index.ledger import Ledger
 from ctx_pipeline.index.lock import storage_lock
-from ctx_pipeline.index.maintenance import maintain
+from ctx_pipeline.index.maintenance import ensure_vector_index, maintain
 from ctx_pipeline.index.schemas import MEMO
 from ctx_pipeline.index.search import SearchIndex
 from ctx_pipeline.index.tables import Store
+from ctx_pipeline.refresh import Pipeline
 from tests import index_faults
 from tests.emulators.messages import KEY, MessagesEmulator
 from tests.index_faults import FILE_FAULTS, content, data_files, newest_manifest, table, without_manifests, zeroed
@@ -146,6 +148,20 @@ def test_rows_of_sound_files_stay_where_no_older_version_can_be_read(indexed: Pr
     indexed.refresh()
     assert indexed.documents() == documents, "the others follow from the stored documents"
     assert [row["text"] for row in indexed.search_rows()] == [row["text"] for row in rows]
+
+
+def test_rows_of_newer_sound_files_go_before_those_of_an_older_version(indexed: Project) -> None:
+    [second] = {*data_files(index(indexed), "search_1")} - {data_files(index(indexed), "search_1")[0]}
+    indexed.write("b.md", TEXT.format("b") + "\nUna línea nueva.\n")
+    indexed.refresh()
+    rows = indexed.search_rows()
+    zeroed(second)  # of the edit before
+    fix(indexed.pipeline())
+    now = indexed.search_rows()
+    assert [row for row in now if row["doc_id"] != "docs/a.md"] == [r for r in rows if r["doc_id"] != "docs/a.md"]
+    assert {row["doc_id"] for row in now} == {"docs/a.md", "docs/b.md", "docs/c.md"}
+    indexed.refresh()
+    assert indexed.search_rows() == rows
 
 
 REFUSALS = [
@@ -310,11 +326,14 @@ def test_a_lost_ledger_is_made_again_and_nothing_is_indexed_or_deleted(indexed: 
 def test_documents_whose_tables_disagree_are_indexed_again_after_a_lost_ledger(indexed: Project) -> None:
     rows, store = indexed.search_rows(), indexed.pipeline().store
     store.table("chunks").delete("chunk_id = 'docs/b.md#00001'")
+    store.table("chunks").update(where="chunk_id = 'docs/a.md#00001'", values={"version": "another"})
     store.table("search_1").update(where="doc_id = 'docs/c.md'", values={"version": "another"})
     store.drop("ledger")
     fix(indexed.pipeline())
     plan = indexed.pipeline().plan()
-    assert {work.doc_id: work.stage.name for work in plan.work} == {"docs/b.md": "DOCUMENTS", "docs/c.md": "SEARCH"}
+    assert {work.doc_id: work.stage.name for work in plan.work} == {
+        "docs/a.md": "DOCUMENTS", "docs/b.md": "DOCUMENTS", "docs/c.md": "SEARCH",
+    }  # fmt: skip
     indexed.refresh()
     assert indexed.search_rows() == rows
     assert found(indexed) == []
@@ -379,6 +398,23 @@ def test_a_damaged_index_file_is_found_by_a_query_and_made_again(
     assert SearchIndex(Store(index(indexed)), indexed.settings).search("segunda parte", mode="keyword")
 
 
+@pytest.mark.parametrize("breaking", FILE_FAULTS[:4])
+def test_a_damaged_vector_index_is_found_and_taken_away(breaking: Callable[[Path], None], indexed: Project) -> None:
+    for number in range(100):
+        indexed.write(f"more/{number}.md", TEXT.format(number))
+    indexed.refresh()
+    store = indexed.pipeline().store
+    assert ensure_vector_index(store.table("search_1"), min_rows=1)
+    [uuid] = [i.index_uuid for i in store.table("search_1").list_indices() if i.columns == ["vector"]]
+    assert found(indexed) == []
+    for path in (table(index(indexed), "search_1") / "_indices" / str(uuid)).iterdir():
+        breaking(path)
+    assert "the index of search_1 on vector is damaged" in texts(found(indexed))
+    fix(indexed.pipeline())
+    assert found(indexed) == [], "below its threshold a table needs none"
+    assert SearchIndex(Store(index(indexed)), indexed.settings).search("segunda parte", mode="vector")
+
+
 def test_one_broken_leg_is_a_warning_and_the_other_answers(indexed: Project) -> None:
     search = SearchIndex(Store(index(indexed)), indexed.settings)
     sound = search.search_with_warnings("segunda parte de b", 3)
@@ -412,18 +448,31 @@ def test_a_stored_text_that_was_altered_is_found_and_read_again(indexed: Project
 # Beside a refresh ------------------------------------------------------------------------------------------------
 
 
-def test_what_a_refresh_is_changing_is_no_finding(indexed: Project) -> None:
-    ledger = Ledger.read(indexed.pipeline().store)
+def test_what_a_refresh_is_changing_is_no_finding(indexed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = indexed.pipeline().store
+
+    def change(*doc_ids: str) -> None:
+        """What a refresh has done of a batch between two of its commits."""
+        ledger = Ledger.read(store)
+        ledger.put([replace(ledger.rows[doc_id], writing="the refresh 123") for doc_id in doc_ids])
+        for doc_id in doc_ids:
+            store.table("chunks").delete(f"doc_id = '{doc_id}'")
+
+    def compare_late(pipeline: Pipeline, ledger: Ledger) -> Comparison:
+        change("docs/b.md")  # which the ledger that was read does not tell of
+        return compare(pipeline, ledger)
+
     with storage_lock(index(indexed), "the refresh 123"):
-        ledger.put([replace(ledger.rows["docs/a.md"], writing="the refresh 123")])
-        indexed.pipeline().store.table("chunks").delete("doc_id = 'docs/a.md'")
+        change("docs/a.md")
         indexed.write("new.md", TEXT.format("new"))
-        [note] = diagnose(indexed.pipeline(), lambda: {"docs/new.md"})
+        with monkeypatch.context() as patched:
+            patched.setattr("ctx_pipeline.doctor.findings.compare", compare_late)
+            [note] = diagnose(indexed.pipeline(), lambda: {"docs/new.md"})
         assert note.severity == "note" and "the refresh 123" in note.message
-        indexed.pipeline().store.table("chunks").delete("doc_id = 'docs/b.md'")
+        assert indexed.command("doctor").returncode == 0
+        store.table("chunks").delete("doc_id = 'docs/c.md'")
         assert "1 document with rows missing" in texts(found(indexed)), "what nobody is changing is told as ever"
-        assert indexed.command("doctor").returncode == 1
-    assert "interrupted" in texts(found(indexed))
+    assert "2 documents interrupted" in texts(found(indexed))
 
 
 # Dagster's storage -----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,15 @@ from typing import Any
 
 from ctx_pipeline.index.folders import VERSIONS, files, holds_data, manifests
 from ctx_pipeline.index.lance_errors import is_of_the_moment, lance_message
+from ctx_pipeline.index.schemas import IDENTIFIERS
 from ctx_pipeline.index.tables import Store
 
 LANCE_MAGIC, ARROW_MAGIC = b"LANC", b"ARROW1"
 """Last bytes of a Lance file and of an Arrow file."""
 HINT = "latest_version_hint.json"
+SAMPLED_ROWS, SAMPLED_WORDS = 5, 10
+"""How many rows of a table an index is asked for, and by how many words of each."""
+_PLAIN_WORD = re.compile(r"(?<![^\W_])(?:[a-z]{6,20}|(?=[a-z]*[0-9])[a-z0-9]{4,20})(?![^\W_])")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -85,19 +90,41 @@ def read_all(table: Any) -> None:
 
 
 def _ask(table: Any, index: Any) -> None:
-    """Load an index whole, and send it a query made of a row of its table."""
-    from lancedb.query import MatchQuery
-
+    """Load an index whole, and send it queries made of words of its table's rows, which must find something."""
     table.prewarm_index(index.name)
     column = index.columns[0]
-    rows = table.search().select([column]).limit(1).to_arrow()[column].to_pylist()
-    if not rows or rows[0] is None:
-        return
     if column == "vector":
-        query = table.search(rows[0], vector_column_name=column).distance_type("cosine").refine_factor(1)
-    else:
-        query = table.search(MatchQuery(" ".join(rows[0].split()[:50]) or "a", column))
-    query.limit(1).to_arrow()
+        rows = table.search().select([column]).limit(1).to_arrow()[column].to_pylist()
+        for vector in rows:
+            query = table.search(vector, vector_column_name=column).distance_type("cosine").refine_factor(1)
+            query.limit(1).to_arrow()
+        return
+    asked = _sample(table, column)
+    unknown = [word for word in asked if not _finds(table, column, word)]
+    # Stop words are in no index; few are as long as those of the sample.
+    if len(unknown) > max(2, len(asked) // 4):
+        counts = f"{len(unknown)} of {len(asked)} words that its rows hold"
+        raise ValueError(f"{counts} are not found by it, such as {unknown[0]!r}")
+
+
+def _sample(table: Any, column: str) -> list[str]:
+    """Words of rows here and there in a table."""
+    count = table.count_rows(f"{column} != ''")
+    found = []
+    for place in sorted({number * count // SAMPLED_ROWS for number in range(SAMPLED_ROWS)} if count else ()):
+        query = table.search().where(f"{column} != ''").select([column]).offset(place).limit(1)
+        for row in query.to_arrow().to_pylist():
+            words = row[column].split() if column == IDENTIFIERS else _PLAIN_WORD.findall(row[column])
+            different = sorted(set(words))
+            found += different[:: len(different) // SAMPLED_WORDS + 1]
+    return list(dict.fromkeys(found))
+
+
+def _finds(table: Any, column: str, word: str) -> bool:
+    from lancedb.query import MatchQuery
+
+    query = table.search(MatchQuery(word, column)).select(["chunk_id", "_score"])
+    return bool(query.limit(1).to_arrow().num_rows)
 
 
 def _judged(name: str, folder: Path, read: Callable[[], None]) -> TableProblem | None:
