@@ -18,7 +18,7 @@ from ctx_pipeline.claude.outcome import FatalCallError, Reason
 from ctx_pipeline.claude.pricing import Prices
 from ctx_pipeline.claude.request import Block, Request
 from ctx_pipeline.claude.usage import Usage
-from tests.contexts_support import Desk, contexts, document, prose
+from tests.contexts_support import Desk, contexts, document, grouped_answer, prose
 from tests.emulators.messages import MessagesEmulator
 
 SETTING = "contexts.max_usd"
@@ -183,3 +183,15 @@ def test_slow_answers_of_many_calls_at_once_never_exceed_the_budget_of_a_refresh
     assert api.bill.most_in_flight > 1
     assert 0 < api.bill.usd <= Decimal("0.003")
     assert {context.status for context in contexts(results)} == {"written", "pending"}
+
+
+def test_the_memo_adds_up_to_the_bill_when_one_call_writes_several_contexts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessagesEmulator(structured=grouped_answer) as api:
+        desk = Desk(tmp_path / "index", api, monkeypatch)
+        desk.write([document(prose("quotas", 9), "quotas.md")], chunks_per_call=4)
+    rows = desk.store.table("memo").to_arrow().to_pylist()
+    assert len(api.bill.answered) < len(rows)
+    assert sum(row["usd"] for row in rows) == pytest.approx(float(api.bill.usd))
+    assert sum(row["output_tokens"] for row in rows) == sum(entry.usage["output_tokens"] for entry in api.bill.answered)

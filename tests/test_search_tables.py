@@ -255,3 +255,10 @@ def test_going_back_to_an_embedder_embeds_nothing_anew(project: Project, monkeyp
         assert project.refresh().embedded == chunks
     back = project.refresh()
     assert (back.switched_to, back.embedded, back.reused) == ("search_3", 0, chunks)
+
+
+def test_a_text_that_several_documents_share_is_embedded_and_counted_once(project: Project) -> None:
+    for name in ("a/guide.md", "b/guide.md", "c/guide.md"):
+        project.write(name, TEXT)
+    summary = project.refresh()
+    assert (summary.embedded, summary.reused) == (2, 4)
