@@ -11,7 +11,6 @@ from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import Block
 from ctx_pipeline.documents.left_out import left_out_spans, without
-from ctx_pipeline.documents.markdown import markdown_blocks
 from ctx_pipeline.documents.structure import document_blocks
 
 
@@ -35,18 +34,26 @@ class Indexed:
         return without(self._text[start:end], start, spans)
 
 
-def all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
-    for block in blocks:
-        yield block
-        yield from all_blocks(block.children)
-
-
 def assert_tables_and_fences_whole(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
-    for block in all_blocks(markdown_blocks(text)):
+    """They are where they fit a chunk beside the headings directly above them."""
+    for start, block in with_headings_above(document_blocks(text, "text/markdown")):
         if block.kind in ("table", "fence"):
-            source = text[block.start : block.end]
-            if count_tokens([source])[0] <= limit.max_tokens and count_words([source])[0] <= limit.embedder_tokens:
+            source = text[start : block.end]
+            # Sizes of headings and what follows are added up, which may come to a token more for each.
+            spare = 4 * (source.count("\n\n") + 1) if start < block.start else 0
+            tokens, words = count_tokens([source])[0] + spare, count_words([source])[0] + spare
+            if limit.allows(tokens, words):
                 assert any(chunk.start <= block.start and block.end <= chunk.end for chunk in chunks), source
+
+
+def with_headings_above(blocks: Sequence[Block]) -> Iterator[tuple[int, Block]]:
+    """Each block, also inside others, and where the headings directly above it begin."""
+    above: int | None = None
+    for block in blocks:
+        is_above = block.kind in ("heading", "lead", "tail", "skipped")
+        yield (block.start if above is None else above), block
+        yield from with_headings_above(block.children)
+        above = (block.start if above is None else above) if is_above else None
 
 
 WORDS = [

@@ -225,14 +225,16 @@ def test_no_word_is_torn_to_sit_beside_a_heading() -> None:
     assert chunk_texts(f"{heading}\n\n{word} and more", exact)[:2] == [heading, f"{word} and more"]
 
 
-def test_only_a_whole_table_leaves_its_heading_behind() -> None:
+def test_a_table_or_code_is_divided_rather_than_leave_its_heading_behind() -> None:
+    heading = "# Long heading of the section"
     table = "| a | b |\n|---|---|\n" + "\n".join(f"| row {row} | value |" for row in range(5))
-    text = f"# Long heading of the section\n\n{table}\n\nAfter."
-    assert chunk_texts(text, size_limit(1000, count_words([table])[0])) == [
-        "# Long heading of the section",
-        table,
-        "After.",
-    ]
+    code = "```py\n" + "\n".join(f"call({line})" for line in range(12)) + "\n```"
+    for block in (table, code):
+        exact = size_limit(1000, count_words([block])[0])
+        first, second = chunk_texts(f"{heading}\n\n{block}\n\nAfter.", exact)
+        assert first.startswith(f"{heading}\n\n{block[:20]}")
+        assert block.endswith(second.removesuffix("\n\nAfter."))
+        assert chunk_texts(f"Before.\n\n{block}\n\nAfter.", exact) == ["Before.", block, "After."]
 
 
 def test_tables_and_fences_inside_a_divided_list_stay_whole() -> None:

@@ -18,7 +18,7 @@ from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.packing import Estimates, Packing, bundles, pack
 from ctx_pipeline.chunking.units import Range
 from ctx_pipeline.documents.blocks import Block, BlockKind
-from ctx_pipeline.documents.left_out import clipped
+from ctx_pipeline.documents.left_out import clipped, indexed_spans
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.embedding.protocol import Embedder
@@ -95,7 +95,8 @@ def _sentences(text: str, blocks: Sequence[Block], *, nested: bool = False) -> I
         if block.children and block.kind in _CONTAINERS:
             yield from _sentences(text, block.children, nested=True)
         elif block.kind in _DIVIDED:
-            for start, end in pieces(text, block.start, block.end, sentence_cuts, 1):
-                yield Block("paragraph", start, end, left_out=clipped(block.left_out, start, end))
+            for span in indexed_spans(text, block):
+                for start, end in pieces(text, *span, sentence_cuts, 1):
+                    yield Block("paragraph", start, end, left_out=clipped(block.left_out, start, end))
         else:
             yield replace(block, level=0) if nested else block

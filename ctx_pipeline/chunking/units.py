@@ -124,18 +124,13 @@ def fitting_units(text: str, blocks: Sequence[Block], limit: SizeLimit, whole: S
 
 def _units(text: str, blocks: Sequence[Block], gap_start: int, *, nested: bool) -> Iterator[Unit]:
     """What is indexed of the blocks; this is the one place where the rest is dropped."""
-    left_out = 0
     for block, is_nested in _undivided(blocks, nested=nested):
         if block.kind in NOT_INDEXED:
-            # A chunk never reaches back over the front matter.
-            left_out += block.end - block.start if block.kind == "skipped" else INNER_CHARS + 1
             continue
         spans = list(indexed_spans(text, block))
         table = DividedTable(block.start, block.head) if block.kind == "table" and len(spans) > 1 else None
-        position = block.start
         for start, end in spans:
-            left_out += start - position
-            apart = left_out > INNER_CHARS
+            apart = len(text[gap_start:start].strip()) > INNER_CHARS
             yield Unit(
                 start,
                 end,
@@ -150,9 +145,7 @@ def _units(text: str, blocks: Sequence[Block], gap_start: int, *, nested: bool) 
                 table=table,
                 head=block.head,
             )
-            gap_start = position = end
-            left_out = 0
-        left_out += block.end - position
+            gap_start = end
 
 
 def _undivided(blocks: Iterable[Block], *, nested: bool) -> Iterator[tuple[Block, bool]]:

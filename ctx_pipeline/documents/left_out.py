@@ -36,7 +36,7 @@ _TABLE_TAG = re.compile(
 )
 # The first alternative is code, in which a comment is what the text is about.
 _COMMENT = re.compile(
-    r"(?P<code>(?<!`)(?P<ticks>`{1,3})(?!`)[^`]{1,1000}(?P=ticks)(?!`))"
+    r"(?P<code>(?<!`)(?P<ticks>`{1,3})(?!`)(?s:.){1,1000}?(?<!`)(?P=ticks)(?!`))"
     r"|(?P<whole>^[ ]{0,3}\[(?://|comment)\]:[ ]*(?:\#|<>)[^\r\n]*)"
     r"|(?P<mark><!--|\{/\*|\{\{/\*)",
     re.MULTILINE,

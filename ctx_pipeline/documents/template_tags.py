@@ -15,8 +15,9 @@ _SHORTCODE = (
     rf"|\{{\{{(?![<%])[^{{}}\r\n]{{0,{_TAG_CHARS}}}\}}\}}"
 )
 _COMPONENT = rf"</?[A-Za-z][\w.:-]{{0,60}}(?:\s[^<>]{{0,{_TAG_CHARS}}})?/?>"
-TAG = re.compile(f"{_SHORTCODE}|{_COMPONENT}")
-"""A tag; in text without `{` and `<` there is none."""
+_COMMENT = rf"<!--(?:[^<-]|<(?!!--)|-(?!->)){{0,{_TAG_CHARS}}}-->|\{{/\*[^{{}}]{{0,{_TAG_CHARS}}}\*/\}}"
+TAG = re.compile(f"{_SHORTCODE}|{_COMPONENT}|{_COMMENT}")
+"""A tag or a comment; in text without `{` and `<` there is none."""
 TAG_OR_WORD = re.compile(rf"(?P<tag>{TAG.pattern})|(?:(?!{TAG.pattern})\S)+")
 
 _TITLE_PARTS = re.compile(rf"(?P<code>(?<!`)(?P<ticks>`{{1,3}})(?!`)[^`]+(?P=ticks)(?!`))|(?P<tag>{_SHORTCODE})")
