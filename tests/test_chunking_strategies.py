@@ -90,7 +90,9 @@ def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, overlap: 
     ]
     texts = [chunk.text for chunk in chunks]
     assert [chunk.tokens for chunk in chunks] == count_tokens(texts)
-    assert [chunk.embedder_tokens for chunk in chunks] == limit.count_embedder_tokens(texts)
+    assert [chunk.embedder_tokens for chunk in chunks] == limit.count_embedder_tokens(
+        [chunk.indexed_text for chunk in chunks]
+    )
     for chunk in chunks:
         within = chunk.tokens <= limit.max_tokens and chunk.embedder_tokens <= limit.embedder_tokens
         assert within or regex.fullmatch(r"\X", chunk.text)

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from ctx_pipeline.chunking.fixed import FixedChunker
 from ctx_pipeline.chunking.recursive import RecursiveChunker, split
-from ctx_pipeline.display import chunk_blocks, hits_table, show
+from ctx_pipeline.display import chunk_blocks, hits_table
 from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.documents.plain_text import plain_blocks
 from ctx_pipeline.index.search import Hit
+from ctx_pipeline.terminal import show
 from tests.markdown_documents import size_limit
 from tests.test_markdown import assert_covers
 

@@ -45,7 +45,9 @@ def assert_sound(text: str, chunks: Sequence[Chunk], limit: SizeLimit, *, markdo
     assert not indexed.between(position, len(text)).strip()
     contents = [chunk.text for chunk in chunks]
     assert [chunk.tokens for chunk in chunks] == count_tokens(contents)
-    assert [chunk.embedder_tokens for chunk in chunks] == limit.count_embedder_tokens(contents)
+    assert [chunk.embedder_tokens for chunk in chunks] == limit.count_embedder_tokens(
+        [chunk.indexed_text for chunk in chunks]
+    )
     for chunk in chunks:
         within = chunk.tokens <= limit.max_tokens and chunk.embedder_tokens <= limit.embedder_tokens
         assert within or regex.fullmatch(r"\X", chunk.text)

@@ -11,7 +11,7 @@ from ctx_pipeline.chunking.boundaries import character_cuts, pieces
 from ctx_pipeline.chunking.model import Chunk, SizeLimit
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import NO_CONTENT, Block, Span, line_starts, page_at, page_breaks
-from ctx_pipeline.documents.left_out import clipped, is_long, left_out_spans
+from ctx_pipeline.documents.left_out import clipped, indexed_part, is_long, left_out_spans
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.documents.template_tags import TAG_OR_WORD
@@ -47,6 +47,7 @@ class FixedChunker:
             for part in _parts(text, blocks, left_out)
             for window in _Windows(text, _words(text, part, self._limit), self._limit, self._overlap)
         ]
+        seen = [indexed_part(text, window.start, window.end, left_out) for window in windows]
         return [
             Chunk(
                 start=w.start,
@@ -55,11 +56,13 @@ class FixedChunker:
                 text=text[w.start : w.end],
                 heading_path=path,
                 tokens=w.tokens,
-                embedder_tokens=w.embedder_tokens,
+                embedder_tokens=embedder_tokens,
                 page=page_at(pages, w.start),
                 left_out=clipped(left_out, w.start, w.end),
             )
-            for w, path in zip(windows, _heading_paths(blocks, windows), strict=True)
+            for w, path, embedder_tokens in zip(
+                windows, _heading_paths(blocks, windows), self._limit.count_embedder_tokens(seen), strict=True
+            )
         ]
 
 

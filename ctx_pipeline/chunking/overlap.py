@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ctx_pipeline.chunking.boundaries import pieces, sentence_cuts
 from ctx_pipeline.chunking.model import SizeLimit
@@ -23,11 +23,12 @@ def overlapping_spans(
     spans: Sequence[Span],
     limit: SizeLimit,
     overlap: int,
+    seen: Callable[[int, int], str],
 ) -> list[Span]:
     """The spans, one for each range of the sections, begun earlier by whole sentences of the range before.
 
     What is added has at most `overlap` tokens of o200k_base, the span stays within `limit`, and begins after the
-    beginning of the range before.
+    beginning of the range before. `seen` gives what the embedder sees of a span.
     """
     starts: list[list[int]] = []
     for section in sections:
@@ -41,7 +42,8 @@ def overlapping_spans(
         added = [text[starts[n][-1] : spans[n][0]].rstrip() for n in open_spans]
         whole = [text[starts[n][-1] : spans[n][1]] for n in open_spans]
         too_large = []
-        sizes = zip(count_tokens(added), count_tokens(whole), limit.count_embedder_tokens(whole), strict=True)
+        embedder_tokens = limit.count_embedder_tokens([seen(starts[n][-1], spans[n][1]) for n in open_spans])
+        sizes = zip(count_tokens(added), count_tokens(whole), embedder_tokens, strict=True)
         for number, (added_tokens, *size) in zip(open_spans, sizes, strict=True):
             if added_tokens <= overlap and limit.allows(size[0], size[1]):
                 extended[number] = (starts[number][-1], spans[number][1], size[0], size[1])

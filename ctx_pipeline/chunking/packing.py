@@ -17,7 +17,7 @@ from ctx_pipeline.chunking.sections import joined
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.chunking.units import Range, Unit, fitting_units
 from ctx_pipeline.documents.blocks import Block, line_starts, page_at, page_breaks
-from ctx_pipeline.documents.left_out import clipped, left_out_spans, without
+from ctx_pipeline.documents.left_out import clipped, indexed_part, left_out_spans
 
 _MAX_LEVEL = 6
 _LEAD_SHARE = 4
@@ -40,7 +40,7 @@ class Packing:
 
     def _seen(self, start: int, end: int) -> str:
         """What the embedder sees of a span."""
-        return without(self._text[start:end], start, clipped(self._left_out, start, end))
+        return indexed_part(self._text, start, end, self._left_out)
 
     def chunks(
         self,
@@ -79,7 +79,7 @@ class Packing:
         spans = [(units[first].start, units[last - 1].end, *exact[first, last]) for first, last in ranges]
         own_starts = [span[0] for span in spans]
         if self._overlap:
-            spans = overlapping_spans(text, units, sections, spans, self._limit, self._overlap)
+            spans = overlapping_spans(text, units, sections, spans, self._limit, self._overlap, self._seen)
         lines, pages, ends = line_starts(text), page_breaks(text), [unit.end for unit in units]
         return [
             Chunk(

@@ -20,7 +20,7 @@ from ctx_pipeline.chunking.model import SizeLimit
 from ctx_pipeline.chunking.record_packing import priorities
 from ctx_pipeline.chunking.tokens import count_tokens
 from ctx_pipeline.documents.blocks import INNER_CHARS, NO_CONTENT, NOT_INDEXED, Block, BlockKind, Span
-from ctx_pipeline.documents.left_out import clipped, indexed_spans, is_long, left_out_spans, without
+from ctx_pipeline.documents.left_out import indexed_part, indexed_spans, is_long, left_out_spans
 
 # No token of o200k_base is longer, so longer texts need no counting to be known as too large.
 _MAX_TOKEN_CHARS = 128
@@ -176,7 +176,7 @@ def _measure(
     gaps = {text[unit.gap_start : unit.start] for unit in new if unit.start - unit.gap_start <= longest}
     new_gaps = sorted(gaps - gap_sizes.keys())
     texts = [*(text[unit.start : unit.end] for unit in counted), *new_gaps]
-    seen = [without(text[u.start : u.end], u.start, clipped(left_out, u.start, u.end)) for u in counted]
+    seen = [indexed_part(text, unit.start, unit.end, left_out) for unit in counted]
     seen += new_gaps
     sizes = list(zip(count_tokens(texts), limit.count_embedder_tokens(seen), strict=True)) if texts else []
     gap_sizes.update(zip(new_gaps, sizes[len(counted) :], strict=True))

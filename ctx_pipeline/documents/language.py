@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.left_out import without
 
 SAMPLE_CHARS, LARGE_SAMPLE_CHARS = 500, 2_000
 """Of prose that the detector sees, and sees when it is not sure: it takes 0.25 ms for 1,000. Of 800 windows of 40 words
@@ -65,7 +66,7 @@ def _prose(text: str, blocks: Sequence[Block]) -> Iterator[str]:
         if block.children:
             yield from _prose(text, block.children)
         elif block.kind not in _NO_PROSE:
-            part = text[block.start : block.end]
+            part = without(text[block.start : block.end], block.start, block.left_out)
             yield _MARKUP.sub(" ", part).strip() if part.startswith("<") else part
 
 

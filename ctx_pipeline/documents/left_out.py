@@ -170,6 +170,13 @@ def without(text: str, offset: int, spans: Iterable[Span]) -> str:
     return "".join(parts)
 
 
+def indexed_part(text: str, start: int, end: int, left_out: Sequence[Span]) -> str:
+    """What is embedded and put into full text of a span of a document, of which `left_out` is not indexed."""
+    own = clipped(left_out, start, end)
+    # A limit of a few tokens may cut a chunk out of a comment.
+    return without(text[start:end], start, own).strip() or text[start:end] if own else text[start:end]
+
+
 def clipped(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
     """What of the spans, which are in order and apart, lies between two offsets."""
     first = bisect_right(spans, start, key=lambda span: span[1])

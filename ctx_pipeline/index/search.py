@@ -94,6 +94,7 @@ class SearchIndex:
         no index.
         """
         store = Store(Path(uri))
+        store.connect()
         kept = store.state().get(SEARCH_SETTINGS)
         return cls(store, settings or Settings(search=SearchSettings.model_validate_json(kept or "{}")))
 
