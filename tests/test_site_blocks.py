@@ -157,6 +157,7 @@ def test_no_chunk_ends_inside_a_tag() -> None:
 # Admonitions -----------------------------------------------------------------------------------------------------
 
 ADMONITIONS = [
+    "::: note\n{}\n:::::",
     ":::note\n\n{}\n\n:::",
     "::: warning Title\n{}\n:::",
     "::::info\n\n:::tip\n\nInner.\n\n:::\n\n{}\n\n::::",
