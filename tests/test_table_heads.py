@@ -143,12 +143,16 @@ def test_the_first_column_is_always_there(tmp_path: Path) -> None:
     assert 10 < EMBEDDER.count_tokens([added])[0] <= CONTEXT_TOKENS // 3
 
 
-def test_a_long_heading_path_makes_room_for_the_head(tmp_path: Path) -> None:
-    path = "\n\n".join(f"{'#' * level} " + f"heading{level} " * 18 for level in range(1, 7))
-    found = contexts_of(f"{path}\n\n{table(60)}\n", tmp_path)[-1].text
-    assert found.endswith("\nValve | Pressure (bar) | Seal | Service months")
-    assert found.startswith("heading1") and " ".join(["heading6"] * 18) in found
-    assert EMBEDDER.count_tokens([found])[0] <= CONTEXT_TOKENS
+def test_a_long_heading_path_loses_its_middle_to_the_head(tmp_path: Path) -> None:
+    for count in range(36, 44):
+        names = [" ".join(f"{level}{chr(97 + word % 26)}" for word in range(count)) for level in range(1, 4)]
+        path = "\n\n".join(f"{'#' * level} {name}" for level, name in enumerate(names, start=1))
+        found = contexts_of(f"{path}\n\n{table(60)}\n", tmp_path / str(count))[-1].text
+        assert found.endswith("\nValve | Pressure (bar) | Seal | Service months")
+        assert EMBEDDER.count_tokens([found])[0] <= CONTEXT_TOKENS
+        ends = f"{names[0]} › … › {names[2]}\nValve | Pressure (bar) | Seal | Service months"
+        if EMBEDDER.count_tokens([ends])[0] <= CONTEXT_TOKENS:
+            assert found.startswith(names[0]) and f" › {names[2]}\n" in found
 
 
 def test_the_head_stands_beside_a_paid_note_and_is_in_no_prompt(
