@@ -46,14 +46,13 @@ def assert_tables_and_fences_whole(text: str, chunks: Sequence[Chunk], limit: Si
                 assert any(chunk.start <= block.start and block.end <= chunk.end for chunk in chunks), source
 
 
-def with_headings_above(blocks: Sequence[Block]) -> Iterator[tuple[int, Block]]:
+def with_headings_above(blocks: Sequence[Block], above: int | None = None) -> Iterator[tuple[int, Block]]:
     """Each block, also inside others, and where the headings directly above it begin."""
-    above: int | None = None
     for block in blocks:
-        is_above = block.kind in ("heading", "lead", "tail", "skipped")
-        yield (block.start if above is None else above), block
-        yield from with_headings_above(block.children)
-        above = (block.start if above is None else above) if is_above else None
+        start = block.start if above is None else above
+        yield start, block
+        yield from with_headings_above(block.children, above)
+        above = start if block.kind in ("heading", "lead", "tail", "skipped") else None
 
 
 WORDS = [

@@ -256,3 +256,14 @@ def test_other_vectors_have_another_identity_and_ordinary_ones_keep_theirs(late_
     assert late.fingerprint != E5Embedder.fingerprint
     assert (late.tokenizer, late.window_tokens) == (E5Embedder.tokenizer, E5Embedder.window_tokens)
     assert "graph-v1:" in E5Embedder.fingerprint
+
+
+def test_no_window_reaches_over_what_is_not_indexed() -> None:
+    image = "data:image/png;base64," + "iVBORw0KGgo" * 60
+    text = f"# T\n\nOne sentence here.\n\n![plan]({image})\n\nAnother sentence there.\n"
+    count = HashingEmbedder().count_tokens
+    chunks = split(text, markdown=True, limit=SizeLimit(100, 100, count))
+    assert len(chunks) == 2
+    assert [text[start:end] for start, end in chunk_windows(text, chunks, 4_000, count)] == [
+        chunk.text for chunk in chunks
+    ]

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ctx_pipeline.chunking.fixed import FixedChunker
 from ctx_pipeline.chunking.model import Chunk, Chunker
 from ctx_pipeline.chunking.recursive import RecursiveChunker
 from ctx_pipeline.chunking.semantic import SemanticChunker
 from ctx_pipeline.chunking.structure import StructureChunker
+from ctx_pipeline.contexts.model import Context
 from ctx_pipeline.contexts.view import document_views
 from ctx_pipeline.documents.blocks import INNER_CHARS
+from ctx_pipeline.documents.model import Document
 from ctx_pipeline.documents.parse import parse
 from ctx_pipeline.embedding.hashing import HashingEmbedder
+from ctx_pipeline.index.embedded import embedded_texts
 from ctx_pipeline.index.rows import chunk_from_row, chunk_rows
 from tests.markdown_documents import size_limit
 from tests.project import Project
@@ -74,8 +80,7 @@ def test_a_comment_is_not_indexed(chunker: Chunker, comment: str) -> None:
     assert "Hidden" not in indexed(chunks) and "remark" not in indexed(chunks)
     assert words(indexed(chunks)) == words("Title Text before Text behind Next More")
     assert not any("remark" in heading for chunk in chunks for heading in chunk.heading_path)
-    for chunk in chunks:
-        assert "Hidden" not in (chunk.text.split()[0], chunk.text.split()[-1])
+    assert chunks_of(f"{comment}\n", chunker) == []
 
 
 @every_strategy
@@ -102,6 +107,32 @@ def test_short_comments_divide_nothing_and_long_ones_lie_in_no_chunk() -> None:
         "- One.\n- Two",
         "three.\n- Four.",
     ]
+
+
+def test_a_list_below_a_long_comment_begins_a_chunk() -> None:
+    items = "\n".join(f"- Item {number} of a list that has no room in a chunk." for number in range(30))
+    comment = "<!-- Hidden " + "x" * INNER_CHARS + " -->"
+    for text in (f"Before.\n\n{comment}\n\n{items}\n", f"> Before.\n\n{comment}\n\n{items}\n"):
+        assert not any("Hidden" in chunk.text for chunk in chunks_of(text))
+
+
+def test_no_overlap_reaches_over_what_lies_in_no_chunk() -> None:
+    comment = "<!-- " + "x" * 400 + " -->"
+    chunks = chunks_of(f"One sentence. Two.\n\n{comment}\n\nThree.\n", RecursiveChunker(size_limit(400, 400), 190, "x"))
+    assert [chunk.text for chunk in chunks] == ["One sentence. Two.", "Three."]
+
+
+def test_the_semantic_strategy_reads_no_image() -> None:
+    read: list[str] = []
+
+    class Spy(HashingEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            read.extend(texts)
+            return super().embed_passages(texts)
+
+    text = "\n\n".join(f"Sentence {number} says this. ![a]({IMAGE}) And this." for number in range(6))
+    chunks_of(text, SemanticChunker(LIMIT, 70, Spy(), "x"))
+    assert read and not any("iVBOR" in passage for passage in read)
 
 
 @every_strategy
@@ -184,6 +215,14 @@ def test_what_is_left_out_of_a_chunk_is_stored_with_it() -> None:
     assert len(chunks[0].left_out) == 2
     older = {name: value for name, value in row.items() if name not in ("left_out", "table_head")}
     assert chunk_from_row({**older, "left_out": None, "table_head": None}).indexed_text == chunks[0].text
+
+
+def test_what_is_embedded_leaves_out_comments() -> None:
+    text = "# T\n\nOne <!-- hidden --> two.\n"
+    parsed = parse(text.encode(), "a.md")
+    document = Document("docs/a.md", "", 0, 0, 0, "", parsed)
+    [embedded] = embedded_texts(document, chunks_of(text), [Context("T", "", "outline")], HashingEmbedder())
+    assert embedded.text.split() == ["T", "#", "T", "One", "two."]
 
 
 def test_neither_vectors_nor_full_text_know_comments_and_images(project: Project) -> None:

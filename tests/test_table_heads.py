@@ -62,6 +62,11 @@ def test_later_pieces_of_a_table_carry_its_head_and_the_first_does_not() -> None
     assert all(chunk.text == text[chunk.start : chunk.end] for chunk in rest)
 
 
+def test_a_chunk_that_begins_with_the_head_does_not_carry_it() -> None:
+    first, *rest = chunks_of(table(60))
+    assert (first.table_head, {chunk.table_head for chunk in rest}) == ((), {HEAD})
+
+
 def test_a_whole_table_and_what_follows_a_table_carry_nothing() -> None:
     text = f"{table(3)}\n\n" + "Prose goes on. " * 60 + f"\n\n{table(60)}\n\n" + "Prose goes on. " * 60
     for chunk in chunks_of(text):
@@ -110,6 +115,16 @@ def test_the_plain_baseline_stays_without(tmp_path: Path) -> None:
     assert {context.text for context in contexts_of(f"# Valves\n\n{table(60)}\n", tmp_path, "none")} == {""}
 
 
+def test_documents_that_a_rule_leaves_without_contexts_stay_without(tmp_path: Path) -> None:
+    rule = [{"glob": "*.md", "method": "none"}]
+    settings = ContextSettings.model_validate({"method": "outline", "rule": rule})
+    [written] = open_contextualizer(settings, EMBEDDER, store_at(tmp_path)).write(
+        [document(f"# Valves\n\n{table(60)}")]
+    )
+    assert not isinstance(written, Exception)
+    assert {context.text for context in written.contexts} == {""}
+
+
 def test_a_long_head_is_cut_at_columns(tmp_path: Path) -> None:
     head = tuple(f"Column number {number} of the table" for number in range(30))
     text = contexts_of(f"# Valves\n\n{table(30, head)}\n", tmp_path)[-1].text
@@ -128,12 +143,16 @@ def test_the_first_column_is_always_there(tmp_path: Path) -> None:
     assert 10 < EMBEDDER.count_tokens([added])[0] <= CONTEXT_TOKENS // 3
 
 
-def test_a_long_heading_path_makes_room_for_the_head(tmp_path: Path) -> None:
-    path = "\n\n".join(f"{'#' * level} " + f"heading{level} " * 18 for level in range(1, 7))
-    found = contexts_of(f"{path}\n\n{table(60)}\n", tmp_path)[-1].text
-    assert found.endswith("\nValve | Pressure (bar) | Seal | Service months")
-    assert found.startswith("heading1") and "heading6" in found
-    assert EMBEDDER.count_tokens([found])[0] <= CONTEXT_TOKENS
+def test_a_long_heading_path_loses_its_middle_to_the_head(tmp_path: Path) -> None:
+    for count in range(36, 44):
+        names = [" ".join(f"{level}{chr(97 + word % 26)}" for word in range(count)) for level in range(1, 4)]
+        path = "\n\n".join(f"{'#' * level} {name}" for level, name in enumerate(names, start=1))
+        found = contexts_of(f"{path}\n\n{table(60)}\n", tmp_path / str(count))[-1].text
+        assert found.endswith("\nValve | Pressure (bar) | Seal | Service months")
+        assert EMBEDDER.count_tokens([found])[0] <= CONTEXT_TOKENS
+        ends = f"{names[0]} › … › {names[2]}\nValve | Pressure (bar) | Seal | Service months"
+        if EMBEDDER.count_tokens([ends])[0] <= CONTEXT_TOKENS:
+            assert found.startswith(names[0]) and f" › {names[2]}\n" in found
 
 
 def test_the_head_stands_beside_a_paid_note_and_is_in_no_prompt(

@@ -44,7 +44,7 @@ PROSE = "A sentence of the introduction. " * 10
         ("Use `<h1>Code</h1>` for it.\n", NONE),
         ("    # indented code\n", NONE),
         ("```\n# never closed\n", NONE),
-        ("<!-- # never closed\n\n# Heading\n", NONE),
+        ("<!-- # never closed\n\n# Heading\n", "Heading"),
         ("<h1>never closed\n", NONE),
         ("# \n\ntext\n", NONE),
         ("# {{ page.title }}\n", NONE),

@@ -190,19 +190,12 @@ def _packed(units: Sequence[Unit], section: Range, estimates: Estimates, breaks:
 
 
 def bundles(units: Sequence[Unit], section: Range, estimates: Estimates, breaks: set[int]) -> list[Range]:
-    """Ranges that stay together: content with the headings and leads before it, as many of the last ones as fit.
-
-    And with the tails behind it.
-    """
+    """Ranges that stay together: content with the headings and leads before it, as many of the last ones as fit."""
     found: list[Range] = []
     start, end = section
     for position in range(start, end):
         is_tail = units[position].kind == "tail"
         if (units[position].sticky or (is_tail and start < position)) and position + 1 < end:
-            continue
-        follows = is_tail and found and start == position and position not in breaks
-        if follows and estimates.fit(found[-1][0], position + 1):
-            found[-1], start = (found[-1][0], position + 1), position + 1
             continue
         first = position
         while first > start and first not in breaks and estimates.fit(first - 1, position + 1):

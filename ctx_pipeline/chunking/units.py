@@ -19,8 +19,8 @@ from ctx_pipeline.chunking.boundaries import (
 from ctx_pipeline.chunking.model import SizeLimit
 from ctx_pipeline.chunking.record_packing import priorities
 from ctx_pipeline.chunking.tokens import count_tokens
-from ctx_pipeline.documents.blocks import INNER_CHARS, NO_CONTENT, NOT_INDEXED, Block, BlockKind, Span
-from ctx_pipeline.documents.left_out import indexed_part, indexed_spans, is_long, left_out_spans
+from ctx_pipeline.documents.blocks import NO_CONTENT, NOT_INDEXED, Block, BlockKind, Span
+from ctx_pipeline.documents.left_out import are_apart, indexed_part, indexed_spans, is_long, left_out_spans
 
 # No token of o200k_base is longer, so longer texts need no counting to be known as too large.
 _MAX_TOKEN_CHARS = 128
@@ -130,7 +130,7 @@ def _units(text: str, blocks: Sequence[Block], gap_start: int, *, nested: bool) 
         spans = list(indexed_spans(text, block))
         table = DividedTable(block.start, block.head) if block.kind == "table" and len(spans) > 1 else None
         for start, end in spans:
-            apart = len(text[gap_start:start].strip()) > INNER_CHARS
+            apart = are_apart(text, gap_start, start)
             yield Unit(
                 start,
                 end,

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from ctx_pipeline.chunking.model import Chunk
-from ctx_pipeline.documents.blocks import INNER_CHARS, Block
+from ctx_pipeline.documents.blocks import Block
+from ctx_pipeline.documents.left_out import are_apart
 from ctx_pipeline.documents.model import Parsed
 from ctx_pipeline.documents.structure import document_blocks
 from ctx_pipeline.documents.titles import own_title
@@ -103,8 +104,7 @@ def _read(text: str, chunks: Sequence[Chunk]) -> str:
     parts = []
     start = chunks[0].start
     for chunk, following in pairwise(chunks):
-        gap = text[chunk.end : following.start]
-        if len(gap) > INNER_CHARS and not gap.isspace():
+        if are_apart(text, chunk.end, following.start):
             parts.append(text[start : chunk.end])
             start = following.start
     return "\n\n".join([*parts, text[start : chunks[-1].end]])

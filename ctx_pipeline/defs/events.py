@@ -143,7 +143,7 @@ def cost_metadata(usage: Usage, usd: Decimal, calls: int) -> dict[str, Any]:
         "tokens_cache_read": usage.cache_read,
         "tokens_output": usage.output,
         # A share of nothing is not 0.
-        **({"cache_hit_rate": round(usage.cache_hit_rate, 4)} if usage.total_input else {}),
+        **({"cache_hit_rate": usage.cache_hit_rate} if usage.total_input else {}),
     }
 
 

@@ -154,6 +154,11 @@ def is_long(span: Span) -> bool:
     return span[1] - span[0] > INNER_CHARS
 
 
+def are_apart(text: str, end: int, start: int) -> bool:
+    """Whether what lies between a chunk that ends at `end` and the next one is long and not indexed."""
+    return start - end > INNER_CHARS and len(text[end:start].strip()) > INNER_CHARS
+
+
 def without(text: str, offset: int, spans: Iterable[Span]) -> str:
     """A text that begins at `offset` of its document, with a space for each of the spans, which are in order and apart.
 

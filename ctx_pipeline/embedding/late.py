@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctx_pipeline.chunking.model import Chunk
+from ctx_pipeline.documents.left_out import are_apart
 from ctx_pipeline.embedding.protocol import Embedder, Span, SpanEmbedder
 
 VERSION = 1
@@ -70,7 +71,7 @@ def chunk_windows(
     """
     words = _Words(text, chunks, count_tokens)
     windows = []
-    for section in _sections(chunks):
+    for section in _sections(text, chunks):
         first, last = section[0].start, max(chunk.end for chunk in section)
         for chunk in section:
             room = max(window_tokens - words.tokens(chunk.start, chunk.end), 0)
@@ -107,9 +108,15 @@ class _Words:
         return min(self._ends[word - 1], most) if word > begin else start
 
 
-def _sections(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Chunks below the same heading of the outermost level at which headings differ."""
+def _sections(text: str, chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Chunks below the same heading of the outermost level at which headings differ, with nothing unread between."""
     paths = {chunk.heading_path for chunk in chunks}
     depth = next((n for n in range(max(map(len, paths), default=0)) if len({path[: n + 1] for path in paths}) > 1), 0)
     for _, section in groupby(chunks, key=lambda chunk: chunk.heading_path[: depth + 1]):
-        yield list(section)
+        part: list[Chunk] = []
+        for chunk in section:
+            if part and are_apart(text, part[-1].end, chunk.start):
+                yield part
+                part = []
+            part.append(chunk)
+        yield part
