@@ -179,6 +179,7 @@ def test_manual_pages_and_titles_on_two_lines() -> None:
 def test_the_first_line_of_a_page_is_a_heading_and_its_running_head_is_none() -> None:
     pages = [f"Part II\n\n{title}\n{WRAPPED}" for title in ("Our year", "Our staff", "Our plans")]
     assert titles("\x0c".join(["Preface of all.\n\n", *pages])) == ["Our year", "Our staff", "Our plans"]
+    assert titles(f"{PROSE}\x0c2. TERMS\n\n{PROSE}\x0c3. Prices\n\n{PROSE}") == ["2. TERMS", "3. Prices"]
     running_on = f"{PROSE}The customer pays within\n\x0cSixty days\n{PROSE}"
     assert headings(running_on) == []
 

@@ -149,8 +149,8 @@ def is_capital(line: str) -> bool:
 
 
 def indent_of(line: str) -> int:
-    """Columns before a line's text."""
-    return len(line[: len(line) - len(line.lstrip())].expandtabs(_TAB_COLUMNS))
+    """Columns before a line's text; a form feed takes none."""
+    return len(line[: len(line) - len(line.lstrip())].replace("\f", "").expandtabs(_TAB_COLUMNS))
 
 
 def _value(number: str) -> tuple[int, ...]:
