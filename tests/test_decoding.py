@@ -26,7 +26,7 @@ SPANISH = "Artículo primero. El límite sube a 1.000 peticiones.\n"
         (b"\xff\xd8\xff\xe0\0\x10JFIF", "a JPEG image"),
         (b"GIF89a\x01\0\x01\0\x80", "a GIF image"),
         (b"\x7fELF\x02\x01\x01\0", "a program or library"),
-        (gzip.compress(SPANISH.encode()), "a gzip archive"),
+        (gzip.compress(SPANISH.encode(), mtime=0), "a gzip archive"),
         (b"SQLite format 3\0\x10\0", "an SQLite database"),
         (SPANISH.encode("utf-16-le"), "UTF-16 text without a byte order mark"),
         (SPANISH.encode("utf-16-be"), "UTF-16 text without a byte order mark"),
