@@ -34,15 +34,16 @@ class Indexed:
         return without(self._text[start:end], start, spans)
 
 
-def assert_tables_and_fences_whole(text: str, chunks: Sequence[Chunk], limit: SizeLimit) -> None:
-    """They are where they fit a chunk beside the headings directly above them."""
+def assert_tables_and_fences_whole(text: str, chunks: Sequence[Chunk], limit: SizeLimit, overlap: int = 0) -> None:
+    """They are where they fit a chunk; with headings directly above them, beside these and the room for overlap."""
     for start, block in with_headings_above(document_blocks(text, "text/markdown")):
         if block.kind in ("table", "fence"):
             source = text[start : block.end]
             # Sizes of headings and what follows are added up, which may come to a token more for each.
             spare = 4 * (source.count("\n\n") + 1) if start < block.start else 0
             tokens, words = count_tokens([source])[0] + spare, count_words([source])[0] + spare
-            if limit.allows(tokens, words):
+            room = limit.beside_overlap(overlap) if start < block.start else limit
+            if room.allows(tokens, words):
                 assert any(chunk.start <= block.start and block.end <= chunk.end for chunk in chunks), source
 
 
